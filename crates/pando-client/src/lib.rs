@@ -1,0 +1,1 @@
+//! Rust client: gRPC and Arrow Flight.

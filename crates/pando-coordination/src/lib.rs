@@ -1,0 +1,1 @@
+//! Leases, members and hints: the trait and its in-process backend.

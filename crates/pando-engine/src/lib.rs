@@ -1,0 +1,1 @@
+//! The collection engine: log, head, checkpoint, roots, tail and queries.

@@ -1,0 +1,1 @@
+//! Bytes on storage: log entries, segments, packs, blocks, manifests. No I/O, no async.

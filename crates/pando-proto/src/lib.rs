@@ -1,0 +1,1 @@
+//! Wire messages: gRPC services generated from proto/.

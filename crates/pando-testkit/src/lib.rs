@@ -1,0 +1,1 @@
+//! Faults, clocks and clusters for tests.

@@ -1,0 +1,1 @@
+//! The compactor role: grows the next root.

@@ -1,0 +1,1 @@
+//! The gateway role: gRPC and Flight in front of the engine.

@@ -1,0 +1,2 @@
+//! The pando binary.
+fn main() {}

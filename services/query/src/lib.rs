@@ -1,0 +1,1 @@
+//! The query role: answers searches from roots and tails.
