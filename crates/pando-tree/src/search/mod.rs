@@ -1,0 +1,1 @@
+//! Reading the tree: navigation, waves of leaf scans, re-ranking, calibration.
