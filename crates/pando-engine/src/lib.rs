@@ -1,1 +1,10 @@
-//! The collection engine: log, head, checkpoint, roots, tail and queries.
+//! The collection engine: log, head, checkpoint, open root, tail and queries. Joins kernels, tree, format, store and coordination.
+
+pub mod api;
+mod engine;
+pub mod error;
+mod settings;
+
+pub use engine::{Engine, ProgressSink, ScanStream};
+pub use error::{Error, ErrorKind, Result};
+pub use settings::Settings;
