@@ -1,0 +1,87 @@
+//! What the codes, the tree and the queries of one root share.
+
+use pando_kernels::{CodeSpace, Kernels, Metric, Rotation};
+
+/// Kernels, metric, rotation and root mean of one root. Immutable; meant to be shared by an `Arc`.
+#[derive(Clone)]
+pub struct Frame {
+    kernels: Kernels,
+    metric: Metric,
+    rotation: Rotation,
+    mean: Vec<f32>,
+}
+
+impl Frame {
+    /// `seed` is the collection's seed, `mean` the root mean in prepared space (its length is the dimension; zeros
+    /// before the first root).
+    pub fn new(kernels: Kernels, metric: Metric, seed: u64, mean: Vec<f32>) -> Self {
+        let rotation = Rotation::new(seed, mean.len());
+        Self { kernels, metric, rotation, mean }
+    }
+
+    /// The kernel set in use.
+    pub fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// The collection's metric.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// The space that codes estimate: squared L2, or minus the inner product.
+    pub fn space(&self) -> CodeSpace {
+        match self.metric {
+            Metric::L2 | Metric::Cosine => CodeSpace::L2,
+            Metric::Dot => CodeSpace::Ip,
+        }
+    }
+
+    /// Dimension of the vectors.
+    pub fn dim(&self) -> usize {
+        self.mean.len()
+    }
+
+    /// Dimension of the codes.
+    pub fn padded(&self) -> usize {
+        self.rotation.padded()
+    }
+
+    /// The rotation of the codes.
+    pub fn rotation(&self) -> &Rotation {
+        &self.rotation
+    }
+
+    /// The root mean, in prepared space.
+    pub fn mean(&self) -> &[f32] {
+        &self.mean
+    }
+
+    /// Writes the prepared form of `x` to `out`: normalised under cosine, else a copy.
+    pub fn prepare(&self, x: &[f32], out: &mut [f32]) {
+        match self.metric {
+            Metric::Cosine => self.kernels.normalize(x, out),
+            Metric::L2 | Metric::Dot => out.copy_from_slice(x),
+        }
+    }
+
+    /// Distance in prepared space from a prepared query to a row as it is stored (not prepared), in one pass:
+    /// squared L2; `2 - 2 cos`; minus the inner product. Good to [`Frame::rounding`].
+    #[inline]
+    pub fn exact(&self, prepared_query: &[f32], row: &[f32]) -> f32 {
+        match self.metric {
+            Metric::L2 => self.kernels.l2(prepared_query, row),
+            Metric::Dot => -self.kernels.dot(prepared_query, row),
+            Metric::Cosine => {
+                let (dot, norm2) = self.kernels.dot_norm2(prepared_query, row);
+                2.0 - 2.0 * (dot / norm2.sqrt())
+            }
+        }
+    }
+
+    /// Relative error that no f32 sum of `dim` products exceeds here: 64 lanes of fused multiply-adds, a fold of six
+    /// steps, and the rounding of a handful of operations around them, doubled.
+    pub(crate) fn rounding(&self) -> f32 {
+        (self.dim().div_ceil(64) + 16) as f32 * f32::EPSILON
+    }
+}
