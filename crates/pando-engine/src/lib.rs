@@ -2,6 +2,7 @@
 
 pub mod api;
 mod engine;
+pub mod environment;
 pub mod error;
 mod settings;
 

@@ -1,0 +1,146 @@
+//! Everything the engine is given from outside: store, coordination, kernels, clock, randomness, pools and budgets. A test swaps any of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pando_coordination::Coordinator;
+use pando_kernels::Kernels;
+use pando_store::{BlockCache, Store};
+
+use crate::settings::Settings;
+
+/// A monotonic clock that counts suspend where the machine can; used for back-off, deadlines and ages, never for order or bytes.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Time since some fixed moment.
+    fn now(&self) -> Duration;
+    /// Sleeps.
+    fn sleep(&self, time: Duration) -> futures::future::BoxFuture<'static, ()>;
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock(std::time::Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self(std::time::Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+    fn sleep(&self, time: Duration) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
+/// Where nonces and uuids come from: the only randomness of the engine, and none of it reaches a root's index.
+pub trait Random: Send + Sync + std::fmt::Debug {
+    /// Sixteen fresh bytes.
+    fn bytes16(&self) -> [u8; 16];
+}
+
+/// The system's random numbers.
+#[derive(Debug, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn bytes16(&self) -> [u8; 16] {
+        rand::random()
+    }
+}
+
+/// One budget of bytes with reservations: who cannot reserve works without (paged vectors, spilled tails) instead of growing.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0) })
+    }
+    /// Reserves `bytes`, or nothing.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+            used.checked_add(bytes).filter(|total| *total <= self.limit)
+        });
+        taken.ok().map(|_| Reservation { budget: self.clone(), bytes })
+    }
+    /// Bytes reserved now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+    /// The limit.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
+/// Reserved bytes, given back on drop.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// What the engine works with; cheap to clone.
+#[derive(Clone)]
+pub struct Environment {
+    /// Object storage.
+    pub store: Store,
+    /// Leases, members and hints; may be lost or old.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// Chosen once at start.
+    pub kernels: Kernels,
+    /// Ages, deadlines, back-off.
+    pub clock: Arc<dyn Clock>,
+    /// Nonces and uuids.
+    pub random: Arc<dyn Random>,
+    /// CPU work: searches. Never on tokio's workers.
+    pub cpu: Arc<rayon::ThreadPool>,
+    /// CPU work of checkpoints, so that they do not starve searches.
+    pub compact_cpu: Arc<rayon::ThreadPool>,
+    /// Verified blocks.
+    pub cache: Arc<BlockCache>,
+    /// Resident vectors and navigation of open roots.
+    pub resident: Arc<MemoryBudget>,
+    /// Vectors and attributes of tails.
+    pub tails: Arc<MemoryBudget>,
+    /// What an operator tunes.
+    pub settings: Arc<Settings>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_are_bounded_and_given_back() {
+        let budget = MemoryBudget::new(10);
+        let first = budget.reserve(7).unwrap();
+        assert!(budget.reserve(4).is_none());
+        assert_eq!(budget.used(), 7);
+        drop(first);
+        assert_eq!(budget.reserve(10).unwrap().bytes(), 10);
+        assert!(budget.reserve(u64::MAX).is_none());
+    }
+}
