@@ -1,0 +1,37 @@
+//! The reference kernels: plain Rust, the meaning of every result. The SIMD files must give the same bits.
+
+mod code;
+mod double;
+mod float;
+mod rotate;
+mod scan;
+
+pub(crate) use code::{bits, nibble_dot, ray, ray_encode};
+pub(crate) use double::{dot_f64, l2_f64};
+pub(crate) use float::{dot, dot_matrix, dot_norm2, dot_rows, l2, l2_rows};
+pub(crate) use rotate::{fht, flip, kac};
+pub(crate) use scan::{estimates, nav, scan};
+
+use crate::table::Table;
+
+/// The scalar kernel table; runs everywhere.
+pub(crate) static TABLE: Table = Table {
+    l2,
+    dot,
+    dot_norm2,
+    l2_rows,
+    dot_rows,
+    dot_matrix,
+    l2_f64,
+    dot_f64,
+    flip,
+    fht,
+    kac,
+    bits,
+    ray,
+    ray_encode,
+    nibble_dot,
+    scan,
+    estimates,
+    nav,
+};
