@@ -1,5 +1,7 @@
 //! Wire messages and services, generated from proto/pando/v1. Stored bytes have their own schema (pando-format).
 
+mod values;
+
 /// Version 1 of the API.
 pub mod v1 {
     // Comments of the .proto files are the documentation.
