@@ -31,10 +31,7 @@ impl Frame {
 
     /// The space that codes estimate: squared L2, or minus the inner product.
     pub fn space(&self) -> CodeSpace {
-        match self.metric {
-            Metric::L2 | Metric::Cosine => CodeSpace::L2,
-            Metric::Dot => CodeSpace::Ip,
-        }
+        self.metric.code_space()
     }
 
     /// Dimension of the vectors.
@@ -66,7 +63,7 @@ impl Frame {
     }
 
     /// Distance in prepared space from a prepared query to a row as it is stored (not prepared), in one pass:
-    /// squared L2; `2 - 2 cos`; minus the inner product. Good to [`Frame::rounding`].
+    /// squared L2; `2 - 2 cos`; minus the inner product. Good to about 1e-5.
     #[inline]
     pub fn exact(&self, prepared_query: &[f32], row: &[f32]) -> f32 {
         match self.metric {
@@ -79,9 +76,40 @@ impl Frame {
         }
     }
 
-    /// Relative error that no f32 sum of `dim` products exceeds here: 64 lanes of fused multiply-adds, a fold of six
-    /// steps, and the rounding of a handful of operations around them, doubled.
-    pub(crate) fn rounding(&self) -> f32 {
-        (self.dim().div_ceil(64) + 16) as f32 * f32::EPSILON
+    /// How f32 rounds here.
+    pub(crate) fn rounding(&self) -> Rounding {
+        let relative = (self.dim().div_ceil(64) + 16) as f32 * f32::EPSILON;
+        Rounding { metric: self.metric, relative, vanishing: self.dim() as f32 * f32::MIN_POSITIVE }
+    }
+}
+
+/// Bounds on the rounding of f32 distances.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounding {
+    metric: Metric,
+    /// Relative error that no f32 sum of `dim` products exceeds: 64 lanes of fused multiply-adds, a fold of six steps,
+    /// and a handful of operations around them, doubled.
+    pub(crate) relative: f32,
+    /// Squares below the smallest normal number vanish.
+    vanishing: f32,
+}
+
+impl Rounding {
+    /// Rows whose [`Frame::exact`] distances differ by less than this from `distance` may change places with it when
+    /// they are ranked in f64. `query_norm` and `row_norm` (an upper bound) matter under dot only.
+    pub(crate) fn margin(&self, distance: f32, query_norm: f32, row_norm: f32) -> f32 {
+        let one_sided = match self.metric {
+            Metric::L2 => self.relative * distance + self.vanishing,
+            // The rounding of the cosine itself and of two norms, doubled like the distance 2 - 2 cos.
+            Metric::Cosine => 4.0 * self.relative,
+            Metric::Dot => self.relative * query_norm * row_norm + self.vanishing,
+        };
+        2.0 * one_sided
+    }
+}
+
+impl Default for Rounding {
+    fn default() -> Self {
+        Self { metric: Metric::L2, relative: 0.0, vanishing: 0.0 }
     }
 }

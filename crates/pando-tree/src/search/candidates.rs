@@ -1,0 +1,239 @@
+//! The rows that may still be among the first k.
+
+use super::order::ordered;
+
+/// A row with its estimated distance in prepared space.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Row number.
+    pub row: u64,
+    /// Estimated distance.
+    pub est: f32,
+    /// The distance is at least this: surely at full effort, else with eps0 standard errors.
+    pub lower: f32,
+    /// The distance is at most this, in the same sense.
+    pub upper: f32,
+    /// Rank of the first leaf in which the row was seen.
+    pub(crate) rank: u32,
+}
+
+impl Candidate {
+    /// Joins two sightings of one row, in any order: the tighter estimate, the stricter bounds.
+    fn merge(&mut self, other: &Candidate) {
+        let (width, other_width) = (self.upper - self.lower, other.upper - other.lower);
+        if (other_width, other.est) < (width, self.est) {
+            self.est = other.est;
+        }
+        // The estimate stays inside: a row whose lower bound passed its upper would rule itself out.
+        self.lower = self.lower.max(other.lower).min(self.est);
+        self.upper = self.upper.min(other.upper).max(self.est);
+        self.rank = self.rank.min(other.rank);
+    }
+}
+
+/// Value of a row that was measured exactly: further sightings say nothing new.
+const MEASURED: u32 = u32::MAX;
+
+/// Candidates, each row once.
+#[derive(Default)]
+pub(crate) struct CandidateSet {
+    list: Vec<Candidate>,
+    places: RowTable,
+}
+
+impl CandidateSet {
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.places.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn list(&self) -> &[Candidate] {
+        &self.list
+    }
+
+    /// Adds a row, or joins it with what is known of it.
+    pub(crate) fn push(&mut self, candidate: Candidate) {
+        let place = self.list.len() as u32;
+        match self.places.insert(candidate.row, place) {
+            None => self.list.push(candidate),
+            Some(MEASURED) => {}
+            Some(known) => self.list[known as usize].merge(&candidate),
+        }
+    }
+
+    /// Drops rows that are surely beyond `threshold`; a NaN bound says nothing.
+    pub(crate) fn prune(&mut self, threshold: f32) {
+        let before = self.list.len();
+        self.list.retain(|c| !beyond(c.lower, threshold));
+        if self.list.len() < before {
+            self.places.clear();
+            for (place, c) in self.list.iter().enumerate() {
+                self.places.insert(c.row, place as u32);
+            }
+        }
+    }
+
+    /// Sorts by estimate, then row. Nothing may be pushed afterwards until [`CandidateSet::restart`].
+    pub(crate) fn sort(&mut self) {
+        self.list.sort_unstable_by_key(|c| (ordered(c.est), c.row));
+    }
+
+    /// Drops the first `done` of the sorted list and takes rows again, except those that were `measured`.
+    pub(crate) fn restart(&mut self, done: usize, measured: impl Iterator<Item = u64>) {
+        self.list.drain(..done);
+        self.places.clear();
+        for row in measured {
+            self.places.insert(row, MEASURED);
+        }
+        for (place, c) in self.list.iter().enumerate() {
+            self.places.insert(c.row, place as u32);
+        }
+    }
+}
+
+/// Whether a lower bound rules a row out.
+#[inline]
+pub(crate) fn beyond(lower: f32, threshold: f32) -> bool {
+    lower > threshold
+}
+
+/// The k-th smallest value (k >= 1), infinity if there are fewer. NaN counts as infinity.
+pub(crate) fn kth_smallest(scratch: &mut Vec<u32>, values: impl Iterator<Item = f32>, k: usize) -> f32 {
+    scratch.clear();
+    scratch.extend(values.map(ordered));
+    if scratch.len() < k {
+        return f32::INFINITY;
+    }
+    super::order::unordered(*scratch.select_nth_unstable(k - 1).1)
+}
+
+/// Maps row numbers to places: open addressing, emptied in constant time, grows and never shrinks.
+#[derive(Default)]
+struct RowTable {
+    slots: Vec<Slot>,
+    used: usize,
+    epoch: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    row: u64,
+    /// The slot is free unless this is the table's epoch.
+    epoch: u32,
+    place: u32,
+}
+
+impl RowTable {
+    fn clear(&mut self) {
+        self.used = 0;
+        self.epoch = self.epoch.wrapping_add(1);
+        if self.epoch == 0 {
+            self.slots.fill(Slot::default());
+            self.epoch = 1;
+        }
+    }
+
+    /// Remembers the place of a new row; returns the place of a known one.
+    #[inline]
+    fn insert(&mut self, row: u64, place: u32) -> Option<u32> {
+        if 2 * self.used >= self.slots.len() {
+            self.grow();
+        }
+        let slot = self.find(row);
+        if self.slots[slot].epoch == self.epoch {
+            return Some(self.slots[slot].place);
+        }
+        self.slots[slot] = Slot { row, epoch: self.epoch, place };
+        self.used += 1;
+        None
+    }
+
+    /// The slot of `row`, or the free one where it belongs.
+    #[inline]
+    fn find(&self, row: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        // Fibonacci hashing; the high bits are the mixed ones.
+        let mut slot = (row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        while self.slots[slot].epoch == self.epoch && self.slots[slot].row != row {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    fn grow(&mut self) {
+        let size = (2 * self.slots.len()).max(256);
+        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size]);
+        // Epoch 0 marks free slots.
+        self.epoch = self.epoch.max(1);
+        for s in old.into_iter().filter(|s| s.epoch == self.epoch) {
+            let slot = self.find(s.row);
+            self.slots[slot] = s;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(row: u64, est: f32, err: f32) -> Candidate {
+        Candidate { row, est, lower: est - err, upper: est + err, rank: row as u32 }
+    }
+
+    #[test]
+    fn rows_are_kept_once_and_joined_in_any_order() {
+        for flip in [false, true] {
+            let mut set = CandidateSet::default();
+            set.clear();
+            let mut sightings = [candidate(7, 5.0, 1.0), candidate(7, 5.5, 2.0)];
+            if flip {
+                sightings.reverse();
+            }
+            for c in sightings {
+                set.push(c);
+            }
+            assert_eq!(set.list(), &[Candidate { row: 7, est: 5.0, lower: 4.0, upper: 6.0, rank: 7 }]);
+        }
+    }
+
+    #[test]
+    fn prune_keeps_places_right() {
+        let mut set = CandidateSet::default();
+        set.clear();
+        for row in 0..1000 {
+            set.push(candidate(row * 3, row as f32, 0.5));
+        }
+        set.prune(99.5);
+        assert_eq!(set.len(), 101);
+        for row in 0..101 {
+            set.push(candidate(row * 3, row as f32, 0.25));
+        }
+        assert_eq!(set.len(), 101);
+        assert!(set.list().iter().all(|c| c.upper - c.lower == 0.5));
+        set.restart(101, [3, 6].into_iter());
+        set.push(candidate(3, 1.0, 0.0));
+        set.push(candidate(9, 1.0, 0.0));
+        assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn contradicting_sightings_never_rule_out_their_row() {
+        let mut a = candidate(1, 1.0, 0.1);
+        a.merge(&candidate(1, 3.0, 0.5));
+        assert!(a.lower <= a.est && a.est <= a.upper);
+    }
+
+    #[test]
+    fn kth() {
+        let mut scratch = Vec::new();
+        let values = [3.0, f32::NAN, -1.0, 2.0];
+        assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 1), -1.0);
+        assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 3), 3.0);
+        assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 4), f32::INFINITY);
+        assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 5), f32::INFINITY);
+    }
+}

@@ -1,0 +1,279 @@
+//! The state machine of one query.
+
+use pando_kernels::CodeSpace;
+
+use super::candidates::{Candidate, CandidateSet, kth_smallest};
+use super::frame::Rounding;
+use super::leaf::{LeafPart, LeafSource, RowMask};
+use super::nav::{Nav, NavState};
+use super::order::LeafOrder;
+use super::rerank::{Hit, Rerank};
+use super::scan::Scan;
+
+/// Standard errors between an estimate and its bound, unless the query says otherwise: 0.6 % of rows lie beyond it.
+pub const DEFAULT_EPS0: f32 = 2.5;
+
+/// Full effort asks for a re-ranking as soon as this many rows wait for it.
+const FULL_BATCH: usize = 65_536;
+/// Leaves of the first wave.
+const FIRST_WAVE: usize = 8;
+/// Largest wave.
+const LARGEST_WAVE: usize = 512;
+
+/// How many leaves to look at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effort {
+    /// Rule H: go on while `d' - d'_0 / 2 - T / 2 <= margin`, T the k-th distance known (dot: margin times the
+    /// query's norm).
+    Margin(f32),
+    /// This many leaves.
+    Leaves(usize),
+    /// All leaves, and only sure bounds: the answer of an exact search.
+    Full,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchParams {
+    /// Number of rows wanted, at least 1.
+    pub k: usize,
+    /// Standard errors between an estimate and its bound, see [`DEFAULT_EPS0`].
+    pub eps0: f32,
+    /// How many leaves to look at.
+    pub effort: Effort,
+}
+
+impl Default for SearchParams {
+    fn default() -> Self {
+        Self { k: 10, eps0: DEFAULT_EPS0, effort: Effort::Full }
+    }
+}
+
+/// Work done for a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Waves of leaves.
+    pub waves: u32,
+    /// Leaves scanned.
+    pub leaves: u32,
+    /// 1-bit codes scanned, extra rows included.
+    pub codes: u64,
+    /// Rows whose refine code was read.
+    pub refined: u64,
+    /// Rows whose vector was read.
+    pub reranked: u64,
+}
+
+/// Searches one query at a time. Holds all scratch memory: no allocation once it is warm.
+#[derive(Default)]
+pub struct Searcher {
+    params: SearchParams,
+    rounding: Rounding,
+    nav: NavState,
+    order: LeafOrder,
+    scan: Scan,
+    candidates: CandidateSet,
+    rerank: Rerank,
+    wave: Vec<u32>,
+    /// Excess of each leaf of the wave over the stopping rule's zero.
+    excesses: Vec<f32>,
+    /// Rank of the next leaf.
+    rank: usize,
+    waves: u32,
+    stopped: bool,
+    /// T of the stopping rule.
+    kth_estimate: f32,
+    /// Unit of the margin.
+    unit: f32,
+    scratch: Vec<u32>,
+}
+
+impl Searcher {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a query. `query` is the original vector (`dim` values).
+    pub fn begin(&mut self, nav: &Nav, query: &[f32], params: &SearchParams) {
+        let frame = nav.frame();
+        assert!(
+            query.len() == frame.dim() && params.k > 0,
+            "query of the collection's dimension, k at least 1"
+        );
+        self.params = *params;
+        self.rounding = frame.rounding();
+        self.scan.begin(frame, query, params.k, params.eps0, params.effort == Effort::Full);
+        self.unit = match frame.space() {
+            CodeSpace::Ip if self.scan.norm() > 0.0 => self.scan.norm(),
+            _ => 1.0,
+        };
+        if nav.leaves() > 1 {
+            self.nav.query.prepare(self.scan.rotated());
+            self.nav.norm = self.scan.norm();
+            self.nav.constant = match frame.space() {
+                CodeSpace::L2 => frame.kernels().norm2(self.scan.rotated()),
+                CodeSpace::Ip => -frame.kernels().dot(self.scan.prepared(), frame.mean()),
+            };
+        }
+        self.order.begin(nav, &self.nav);
+        self.candidates.clear();
+        self.rerank.begin(params.k);
+        self.wave.clear();
+        (self.rank, self.waves, self.stopped) = (0, 0, false);
+        self.kth_estimate = f32::INFINITY;
+    }
+
+    /// The query in prepared space, as [`super::Frame::exact`] wants it.
+    pub fn prepared_query(&self) -> &[f32] {
+        self.scan.prepared()
+    }
+
+    /// Scans rows that lie outside the tree (the tail), coded against `centroid`. Any number of times after `begin`,
+    /// before the first wave.
+    pub fn scan_extra<M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        centroid: &[f32],
+        parts: &[LeafPart<'_>],
+        mask: &M,
+    ) {
+        let frame = nav.frame();
+        self.scan.leaf(frame, centroid, 0);
+        for (number, part) in parts.iter().enumerate() {
+            self.scan.part(frame, &self.candidates, number, part, mask);
+        }
+        self.scan.end(frame, &mut self.candidates, |_, number| parts[number as usize]);
+        self.update_estimate();
+    }
+
+    /// Decides on the next wave: ordinals of leaves in rank order, empty when the scan is over. The caller loads the
+    /// leaves and calls [`Searcher::scan_wave`].
+    pub fn next_wave(&mut self, nav: &Nav) -> &[u32] {
+        self.wave.clear();
+        self.excesses.clear();
+        let mut size = wave_size(self.waves);
+        // While fewer than k live rows are known, nothing but the end of the leaves stops the search; and the first
+        // wave is scanned whole, whatever the extra rows gave.
+        let known = self.waves > 0 && self.candidates.len() + self.rerank.hits().len() >= self.params.k;
+        if let Effort::Leaves(n) = self.params.effort
+            && (known || self.rank < n)
+        {
+            size = size.min(n.saturating_sub(self.rank));
+        }
+        let margin = match self.params.effort {
+            Effort::Margin(margin) if known => margin,
+            _ => f32::INFINITY,
+        };
+        while !self.stopped && self.wave.len() < size {
+            let Some(next) = self.order.get(nav, &self.nav, self.rank) else {
+                self.stopped = true;
+                break;
+            };
+            let first = self.order.first().unwrap_or(next.score);
+            let excess = (next.score - 0.5 * first - 0.5 * self.kth_estimate) / self.unit;
+            if excess > margin {
+                self.stopped = true;
+                break;
+            }
+            self.wave.push(next.leaf);
+            self.excesses.push(excess);
+            self.rank += 1;
+        }
+        &self.wave
+    }
+
+    /// Scans the leaves of the wave and ends it.
+    pub fn scan_wave<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &L,
+        mask: &M,
+    ) {
+        let frame = nav.frame();
+        let margin = self.margin();
+        self.rerank.pause(&mut self.candidates, margin);
+        let first = self.rank - self.wave.len();
+        for (i, &leaf) in self.wave.iter().enumerate() {
+            self.scan.leaf(frame, leaves.centroid(leaf), (first + i) as u32);
+            for number in 0..leaves.parts(leaf) {
+                self.scan.part(frame, &self.candidates, number, &leaves.part(leaf, number), mask);
+            }
+        }
+        let wave = &self.wave;
+        self.scan.end(frame, &mut self.candidates, |slot, number| {
+            leaves.part(wave[slot as usize], number as usize)
+        });
+        self.update_estimate();
+        self.waves += 1;
+    }
+
+    /// Whether so many candidates wait that they should be measured (with [`Searcher::next_rerank`], until it is
+    /// empty) before the next wave. Only at full effort; ignoring it costs memory.
+    pub fn should_rerank(&self) -> bool {
+        self.params.effort == Effort::Full && self.candidates.len() >= FULL_BATCH
+    }
+
+    /// All rows that the re-ranking may ask for, in order of their estimates, for a caller that fetches ahead.
+    pub fn candidates(&mut self) -> &[Candidate] {
+        self.rerank.start(&mut self.candidates);
+        self.candidates.list()
+    }
+
+    /// The next rows to measure with [`super::Frame::exact`] against [`Searcher::prepared_query`]: at first a few more
+    /// than k, then smaller batches. Empty when no other row can be among the first k.
+    pub fn next_rerank(&mut self) -> &[u64] {
+        let margin = self.margin();
+        self.rerank.next(&mut self.candidates, margin)
+    }
+
+    /// Takes the distances of the rows of the last batch, in its order.
+    pub fn feed_rerank(&mut self, distances: &[f32]) {
+        self.rerank.feed(distances);
+        self.scan.lower_threshold(self.rerank.kth() + self.margin());
+    }
+
+    /// The rows that may be among the first k: all whose distance is at most the k-th but for rounding, ties
+    /// included, by (distance, row). The caller ranks them in f64 and cuts.
+    pub fn finish(&mut self) -> &[Hit] {
+        let margin = self.margin();
+        self.rerank.finish(margin)
+    }
+
+    /// Work done so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            waves: self.waves,
+            leaves: self.rank as u32,
+            codes: self.scan.codes,
+            refined: self.scan.refined,
+            reranked: self.rerank.measured,
+        }
+    }
+
+    /// Rounding of distances near the k-th.
+    fn margin(&self) -> f32 {
+        let kth = self.rerank.kth();
+        if kth < f32::INFINITY {
+            self.rounding.margin(kth, self.scan.norm(), self.scan.longest())
+        } else {
+            0.0
+        }
+    }
+
+    fn update_estimate(&mut self) {
+        self.kth_estimate = self.estimate(self.params.k);
+    }
+
+    /// The `k`-th smallest distance as far as known: exact where measured, else estimated.
+    pub(crate) fn estimate(&mut self, k: usize) -> f32 {
+        let measured = self.rerank.hits().iter().map(|h| h.distance);
+        let estimated = self.candidates.list().iter().map(|c| c.est);
+        kth_smallest(&mut self.scratch, measured.chain(estimated), k)
+    }
+}
+
+/// Leaves of a wave: 8, 8, 16, 16, 32, 32, ...
+fn wave_size(wave: u32) -> usize {
+    (FIRST_WAVE << (wave / 2).min(16)).min(LARGEST_WAVE)
+}
