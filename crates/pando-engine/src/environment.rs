@@ -2,40 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use pando_coordination::Coordinator;
 use pando_kernels::Kernels;
-use pando_store::{BlockCache, Store};
+pub use pando_store::{Clock, SystemClock};
+use pando_store::Store;
+pub use pando_store::{Clock, SystemClock};
 
 use crate::settings::Settings;
-
-/// A monotonic clock that counts suspend where the machine can; used for back-off, deadlines and ages, never for order or bytes.
-pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Time since some fixed moment.
-    fn now(&self) -> Duration;
-    /// Sleeps.
-    fn sleep(&self, time: Duration) -> futures::future::BoxFuture<'static, ()>;
-}
-
-/// The machine's clock.
-#[derive(Debug)]
-pub struct SystemClock(std::time::Instant);
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self(std::time::Instant::now())
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-    fn sleep(&self, time: Duration) -> futures::future::BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-}
 
 /// Where nonces and uuids come from: the only randomness of the engine, and none of it reaches a root's index.
 pub trait Random: Send + Sync + std::fmt::Debug {

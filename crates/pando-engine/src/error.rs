@@ -86,3 +86,37 @@ impl Error {
         self
     }
 }
+
+impl From<pando_store::StoreError> for Error {
+    fn from(error: pando_store::StoreError) -> Self {
+        use pando_store::ErrorKind as Store;
+        let (kind, reason) = match error.kind() {
+            // Whoever may meet an absent object asks with `try_get`; elsewhere an absence is a loss.
+            Store::NotFound | Store::Corrupt | Store::TooShort => (ErrorKind::DataLoss, "DATA_LOSS"),
+            Store::Unclear => (ErrorKind::Unavailable, "OUTCOME_UNKNOWN"),
+            Store::Unavailable => (ErrorKind::Unavailable, "STORAGE_UNAVAILABLE"),
+            Store::Locked => (ErrorKind::FailedPrecondition, "DATA_DIRECTORY_IN_USE"),
+            Store::Unsupported => (ErrorKind::FailedPrecondition, "STORAGE_UNSUPPORTED"),
+            Store::Invalid => (ErrorKind::Internal, "INTERNAL"),
+        };
+        Self::new(kind, reason, error.to_string()).with_internal(error.internal())
+    }
+}
+
+impl From<pando_format::FormatError> for Error {
+    fn from(error: pando_format::FormatError) -> Self {
+        use pando_format::FormatError as Format;
+        match error {
+            Format::Input(input) => input.into(),
+            Format::Version { .. } => Self::new(ErrorKind::Unavailable, "NEWER_FORMAT", error.to_string()),
+            Format::Damaged { .. } | Format::Checksum { .. } => Self::data_loss(error.to_string(), error.to_string()),
+            other => Self::internal(other.to_string()),
+        }
+    }
+}
+
+impl From<pando_format::InputError> for Error {
+    fn from(error: pando_format::InputError) -> Self {
+        Self { record: error.row, ..Self::invalid("INVALID_RECORD", error.to_string()) }
+    }
+}

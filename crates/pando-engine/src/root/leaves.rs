@@ -1,0 +1,149 @@
+//! Leaf and refine blocks of an open root: where each leaf's parts are, and the blocks a query has loaded.
+
+use std::sync::{Arc, OnceLock};
+
+use pando_format::{DecodedLeafBlock, DecodedRefineBlock, GroupBlock, LeafPlace, SlotKind};
+use pando_tree::search::{LeafPart, LeafSource, RefinePart};
+
+use crate::error::{Error, Result};
+
+/// A group's blocks, decoded: base first.
+#[derive(Debug)]
+pub struct GroupBlocks {
+    /// Codes, and the refine codes of the same slots where the collection has them.
+    pub blocks: Vec<(DecodedLeafBlock, Option<DecodedRefineBlock>)>,
+}
+
+impl GroupBlocks {
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.blocks.iter().map(|(leaf, refine)| leaf.memory() + refine.as_ref().map_or(0, |r| r.memory())).sum()
+    }
+}
+
+/// A group as the root lists it.
+#[derive(Debug)]
+pub struct GroupEntry {
+    /// References of its blocks.
+    pub blocks: Vec<GroupBlock>,
+    /// Ordinal of its first leaf.
+    pub first_leaf: u32,
+    /// Places of the parts of each of its leaves, and the part that carries the centroid.
+    pub leaves: Vec<(Vec<LeafPlace>, usize)>,
+    /// The blocks, once loaded to stay: only while the root's memory is reserved.
+    pub resident: OnceLock<Arc<GroupBlocks>>,
+}
+
+impl GroupEntry {
+    /// Finds in each leaf the part with the centroid and checks that every place exists: done once when blocks are
+    /// loaded, so that a scan may index without looking back.
+    pub fn check(&self, blocks: &GroupBlocks) -> Result<()> {
+        let wrong = || Error::data_loss("an index block does not fit its node", "leaf places do not fit the blocks");
+        for (places, centroid) in &self.leaves {
+            for (at, place) in places.iter().enumerate() {
+                let (leaf, refine) = blocks.blocks.get(usize::from(place.block)).ok_or_else(wrong)?;
+                let slot = leaf.slots().get(place.slot as usize).ok_or_else(wrong)?;
+                if (slot.kind == SlotKind::Whole) != (at == *centroid) {
+                    return Err(wrong());
+                }
+                if let Some(refine) = refine {
+                    let other = refine.slots().get(place.slot as usize).ok_or_else(wrong)?;
+                    if (other.n_primary, other.n_secondary) != (slot.n_primary, slot.n_secondary) {
+                        return Err(wrong());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The leaves of one wave, by ordinal: keeps the blocks that it hands out.
+#[derive(Debug, Default)]
+pub struct WaveLeaves {
+    /// (ordinal, index into `groups`), sorted by ordinal.
+    leaves: Vec<(u32, u32)>,
+    groups: Vec<(u32, Arc<GroupBlocks>)>,
+}
+
+impl WaveLeaves {
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.leaves.clear();
+        self.groups.clear();
+    }
+
+    /// Whether the blocks of `group` are here.
+    pub fn group_at(&self, group: u32) -> Option<u32> {
+        self.groups.iter().position(|(have, _)| *have == group).map(|at| at as u32)
+    }
+
+    /// Adds a group's blocks.
+    pub fn add_group(&mut self, group: u32, blocks: Arc<GroupBlocks>) -> u32 {
+        self.groups.push((group, blocks));
+        self.groups.len() as u32 - 1
+    }
+
+    /// Adds a leaf of a group that is here.
+    pub fn add_leaf(&mut self, ordinal: u32, at: u32) {
+        self.leaves.push((ordinal, at));
+    }
+
+    /// To be called when all leaves are added.
+    pub fn sort(&mut self) {
+        self.leaves.sort_unstable();
+    }
+}
+
+/// [`WaveLeaves`] with the table that says where parts are.
+pub struct WaveView<'a> {
+    /// Groups of the root.
+    pub table: &'a [GroupEntry],
+    /// Blocks of the wave.
+    pub wave: &'a WaveLeaves,
+}
+
+impl WaveView<'_> {
+    fn find(&self, leaf: u32) -> (&GroupBlocks, &(Vec<LeafPlace>, usize)) {
+        let at = self.wave.leaves.binary_search_by_key(&leaf, |(ordinal, _)| *ordinal);
+        let at = self.wave.leaves[at.expect("a wave asks for its own leaves")].1;
+        let (group, blocks) = &self.wave.groups[at as usize];
+        let entry = &self.table[*group as usize];
+        (blocks, &entry.leaves[(leaf - entry.first_leaf) as usize])
+    }
+}
+
+impl LeafSource for WaveView<'_> {
+    fn centroid(&self, leaf: u32) -> &[f32] {
+        let (blocks, (places, centroid)) = self.find(leaf);
+        let place = places[*centroid];
+        blocks.blocks[usize::from(place.block)].0.slot(place.slot as usize).centroid
+    }
+
+    fn parts(&self, leaf: u32) -> usize {
+        self.find(leaf).1.0.len()
+    }
+
+    fn part(&self, leaf: u32, part: usize) -> LeafPart<'_> {
+        let (blocks, (places, _)) = self.find(leaf);
+        let place = places[part];
+        let (leaf_block, refine) = &blocks.blocks[usize::from(place.block)];
+        let slot = leaf_block.slot(place.slot as usize);
+        LeafPart {
+            rows: slot.rows,
+            packed: slot.packed,
+            f_add: slot.f_add,
+            f_rescale: slot.f_rescale,
+            norm: slot.norm,
+            refine: refine.as_ref().map(|refine| {
+                let slot = refine.slot(place.slot as usize);
+                RefinePart {
+                    nibbles: slot.nibbles,
+                    f_add: slot.f_add,
+                    f_rescale: slot.f_rescale,
+                    f_error: slot.f_error,
+                }
+            }),
+        }
+    }
+}
