@@ -4,8 +4,14 @@
 //! tree on every machine, for any number of threads and any memory budget.
 
 mod build;
+mod route;
+mod reader;
+mod space;
+mod hashing;
+mod nodes;
 mod check;
 mod encode;
+mod cluster;
 mod error;
 mod fingerprint;
 mod rounds;
