@@ -1,14 +1,13 @@
 //! Encoding and the nibble dot product.
 
-use super::float::{LANES, fold};
 use crate::table::{BitSums, RaySums};
 
-/// Virtual lanes of the ray sums.
-pub(crate) const RAY_LANES: usize = 32;
+/// Virtual lanes of the sums made while encoding; three sums of 32 lanes fit the registers of AVX2.
+pub(crate) const CODE_LANES: usize = 32;
 
-/// Folds the ray lanes 32 -> 16 -> ... -> 1.
-pub(crate) fn fold_ray(acc: &mut [f32; RAY_LANES]) -> f32 {
-    let mut width = RAY_LANES / 2;
+/// Folds the lanes 32 -> 16 -> ... -> 1.
+fn fold(acc: &mut [f32; CODE_LANES]) -> f32 {
+    let mut width = CODE_LANES / 2;
     while width > 0 {
         for l in 0..width {
             acc[l] += acc[l + width];
@@ -18,21 +17,21 @@ pub(crate) fn fold_ray(acc: &mut [f32; RAY_LANES]) -> f32 {
     acc[0] + 0.0
 }
 
-/// Sign bits of `r` (1 = sign bit clear, LSB first) and the three sums of a 1-bit code, in 64 lanes each.
+/// Sign bits of `r` (1 = sign bit clear, LSB first) and the three sums of a 1-bit code, in 32 lanes each.
 pub(crate) fn bits(r: &[f32], c: &[f32], code: &mut [u8]) -> BitSums {
-    let mut norm2 = [0.0f32; LANES];
-    let mut abs = [0.0f32; LANES];
-    let mut signed_c = [0.0f32; LANES];
-    for (block, (r, c)) in r.chunks_exact(LANES).zip(c.chunks_exact(LANES)).enumerate() {
-        let mut word = 0u64;
-        for l in 0..LANES {
+    let mut norm2 = [0.0f32; CODE_LANES];
+    let mut abs = [0.0f32; CODE_LANES];
+    let mut signed_c = [0.0f32; CODE_LANES];
+    for (block, (r, c)) in r.chunks_exact(CODE_LANES).zip(c.chunks_exact(CODE_LANES)).enumerate() {
+        let mut word = 0u32;
+        for l in 0..CODE_LANES {
             let sign = r[l].to_bits() & 0x8000_0000;
-            word |= u64::from(sign == 0) << l;
+            word |= u32::from(sign == 0) << l;
             norm2[l] = r[l].mul_add(r[l], norm2[l]);
             abs[l] += r[l].abs();
             signed_c[l] += f32::from_bits(c[l].to_bits() ^ sign);
         }
-        code[block * 8..block * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        code[block * 4..block * 4 + 4].copy_from_slice(&word.to_le_bytes());
     }
     BitSums { norm2: fold(&mut norm2), abs: fold(&mut abs), signed_c: fold(&mut signed_c) }
 }
@@ -47,27 +46,27 @@ fn level(x: f32, t: f32, top: f32) -> f32 {
 
 /// For odd levels o = 2 floor(t |x|) + 1: sum of |x| o and sum of o^2 (an exact integer).
 pub(crate) fn ray(x: &[f32], t: f32, top: f32) -> RaySums {
-    let mut num = [0.0f32; RAY_LANES];
+    let mut num = [0.0f32; CODE_LANES];
     let mut den = 0.0f32;
-    for x in x.chunks_exact(RAY_LANES) {
-        for l in 0..RAY_LANES {
+    for x in x.chunks_exact(CODE_LANES) {
+        for l in 0..CODE_LANES {
             let o = level(x[l], t, top) * 2.0 + 1.0;
             num[l] = x[l].abs().mul_add(o, num[l]);
             den += o * o;
         }
     }
-    RaySums { num: fold_ray(&mut num), den, signed_c: 0.0 }
+    RaySums { num: fold(&mut num), den, signed_c: 0.0 }
 }
 
 /// As [`ray`], and writes the nibbles `(m | bias) ^ (15 if negative)` and sums sign * o * c.
 pub(crate) fn ray_encode(x: &[f32], c: &[f32], t: f32, top: f32, bias: u8, nibbles: &mut [u8]) -> RaySums {
-    let mut num = [0.0f32; RAY_LANES];
-    let mut signed_c = [0.0f32; RAY_LANES];
+    let mut num = [0.0f32; CODE_LANES];
+    let mut signed_c = [0.0f32; CODE_LANES];
     let mut den = 0.0f32;
-    for (half, (x, c)) in x.chunks_exact(RAY_LANES).zip(c.chunks_exact(RAY_LANES)).enumerate() {
+    for (half, (x, c)) in x.chunks_exact(CODE_LANES).zip(c.chunks_exact(CODE_LANES)).enumerate() {
         // 64 dimensions fill 32 bytes: low nibbles are dimensions 0..32, high nibbles 32..64.
         let bytes = &mut nibbles[half / 2 * 32..half / 2 * 32 + 32];
-        for l in 0..RAY_LANES {
+        for l in 0..CODE_LANES {
             let m = level(x[l], t, top);
             let o = m * 2.0 + 1.0;
             num[l] = x[l].abs().mul_add(o, num[l]);
@@ -78,7 +77,7 @@ pub(crate) fn ray_encode(x: &[f32], c: &[f32], t: f32, top: f32, bias: u8, nibbl
             bytes[l] = if half % 2 == 0 { nibble } else { bytes[l] | nibble << 4 };
         }
     }
-    RaySums { num: fold_ray(&mut num), den, signed_c: fold_ray(&mut signed_c) }
+    RaySums { num: fold(&mut num), den, signed_c: fold(&mut signed_c) }
 }
 
 /// Sum of nibble * w over all dimensions.

@@ -1,0 +1,160 @@
+//! Statistics of the codes: no bias, the bound holds as often as it says, errors near the theory.
+
+mod common;
+
+use common::Rng;
+use pando_kernels::{
+    BitColumns, CodeSpace, Kernels, NavQuery, Planes, Rotation, ScanQuery, ScanTerms, encode_bits,
+    encode_nav, encode_refine, pack_codes, packed_len,
+};
+
+/// What a run over many (row, query) pairs found, in units of the true residual product's standard error.
+#[derive(Default, Debug)]
+struct Errors {
+    n: f64,
+    /// Sum of (est - true) / (kappa |r| |q - c| / sqrt(D - 1)) and of its square.
+    sum: f64,
+    squares: f64,
+    /// Rows whose true distance lies under the lower bound.
+    under: f64,
+}
+
+impl Errors {
+    fn add(&mut self, est: f32, lower: f32, truth: f64, unit: f64) {
+        let e = (f64::from(est) - truth) / unit;
+        self.n += 1.0;
+        self.sum += e;
+        self.squares += e * e;
+        self.under += f64::from(u8::from(truth < f64::from(lower)));
+    }
+    fn mean(&self) -> f64 {
+        self.sum / self.n
+    }
+    fn sigma(&self) -> f64 {
+        (self.squares / self.n).sqrt()
+    }
+    fn outside(&self) -> f64 {
+        self.under / self.n
+    }
+}
+
+/// Scale of data coordinates, chosen by the shape of a set.
+fn data(rng: &mut Rng, d: usize, shape: &str) -> Vec<f32> {
+    let mut x = rng.gauss_vec(d);
+    if shape == "skewed" {
+        for v in x.iter_mut().take(d / 32 + 1) {
+            *v *= 8.0;
+        }
+    }
+    x
+}
+
+fn run(space: CodeSpace, d: usize, shift: f32, shape: &str, planes: Planes, eps0: f32) -> (Errors, Errors) {
+    let k = Kernels::detect();
+    let mut rng = Rng(d as u64 + 17);
+    let (mut one, mut five) = (Errors::default(), Errors::default());
+    let (rows, queries) = (200, 20);
+    for round in 0..6 {
+        let rotation = Rotation::new(round, d);
+        let padded = rotation.padded();
+        let mu: Vec<f32> = rng.gauss_vec(d).iter().map(|v| v * shift + shift).collect();
+        let c: Vec<f32> = rng.gauss_vec(d).iter().zip(&mu).map(|(v, m)| v * 0.7 + m).collect();
+        let rotated = |x: &[f32], y: &[f32]| {
+            let diff: Vec<f32> = x.iter().zip(y).map(|(a, b)| a - b).collect();
+            let mut out = vec![0.0; padded];
+            rotation.apply(&k, &diff, &mut out);
+            out
+        };
+        let c_rot = rotated(&c, &mu);
+        let (mut codes, mut nibbles) = (vec![0u8; rows * padded / 8], vec![0u8; rows * padded / 2]);
+        let (mut xs, mut bits, mut refs) = (Vec::new(), Vec::new(), Vec::new());
+        for i in 0..rows {
+            let x: Vec<f32> = data(&mut rng, d, shape).iter().zip(&c).map(|(v, m)| v * 0.8 + m).collect();
+            let diff: Vec<f32> = x.iter().zip(&c).map(|(a, b)| a - b).collect();
+            let r = rotated(&x, &c);
+            let mean_dot_r = k.dot(&mu, &diff);
+            let code = &mut codes[i * padded / 8..(i + 1) * padded / 8];
+            bits.push(encode_bits(&k, space, &r, &c_rot, mean_dot_r, code));
+            let nibbles = &mut nibbles[i * padded / 2..(i + 1) * padded / 2];
+            refs.push(encode_refine(&k, space, &r, &c_rot, mean_dot_r, nibbles));
+            xs.push(x);
+        }
+        let mut packed = vec![0u8; packed_len(rows, padded)];
+        pack_codes(&codes, padded, &mut packed);
+        let f_add: Vec<f32> = bits.iter().map(|f| f.f_add).collect();
+        let f_rescale: Vec<f32> = bits.iter().map(|f| f.f_rescale).collect();
+        let norm: Vec<f32> = bits.iter().map(|f| f.norm).collect();
+        for _ in 0..queries {
+            let q: Vec<f32> = rng.gauss_vec(d).iter().zip(&mu).map(|(v, m)| v + m).collect();
+            let query = ScanQuery::new(&rotated(&q, &mu), planes);
+            let g = k.l2(&q, &c);
+            let g_add = if space == CodeSpace::L2 { g } else { -k.dot(&q, &c) };
+            let terms = ScanTerms::new(space, &query, eps0, g_add, g.sqrt());
+            let columns = BitColumns { f_add: &f_add, f_rescale: &f_rescale, norm: &norm };
+            let mut found = Vec::new();
+            k.scan_estimates(&query, &packed, columns, &terms, f32::INFINITY, &mut found);
+            assert_eq!(found.len(), rows);
+            for (i, s) in found.iter().enumerate() {
+                let (truth, kappa) = match space {
+                    CodeSpace::L2 => (k.l2_f64(&q, &xs[i]), 2.0),
+                    CodeSpace::Ip => (-k.dot_f64(&q, &xs[i]), 1.0),
+                };
+                let unit =
+                    kappa * k.l2_f64(&xs[i], &c).sqrt() * f64::from(g).sqrt() / (padded as f64 - 1.0).sqrt();
+                one.add(s.est, s.lower, truth, unit);
+                let value = k.refine(&query, s.sum, &nibbles[i * padded / 2..(i + 1) * padded / 2]);
+                let (est, lower) = terms.refine(refs[i], norm[i], value);
+                five.add(est, lower, truth, unit);
+                assert!(f64::from(norm[i]) >= k.l2_f64(&xs[i], &c).sqrt(), "norm is an upper bound");
+            }
+        }
+    }
+    (one, five)
+}
+
+#[test]
+fn estimates_are_unbiased_and_bounded() {
+    for space in [CodeSpace::L2, CodeSpace::Ip] {
+        for (d, shift, shape) in [
+            (384, 0.0, "gauss"),
+            (384, 3.0, "gauss"),
+            (100, 0.0, "gauss"),
+            (768, 1.0, "skewed"),
+            (1024, 0.0, "gauss"),
+        ] {
+            let (one, five) = run(space, d, shift, shape, Planes::P6, 2.5);
+            println!(
+                "{space:?} d {d} shift {shift} {shape}: 1 bit mean {:+.4} sigma {:.4} outside {:.4}; 5 bits mean {:+.4} sigma {:.4} outside {:.4}",
+                one.mean(),
+                one.sigma(),
+                one.outside(),
+                five.mean(),
+                five.sigma(),
+                five.outside()
+            );
+        }
+    }
+}
+
+#[test]
+fn nav_error_is_near_the_theory() {
+    let k = Kernels::detect();
+    let mut rng = Rng(5);
+    for d in [128usize, 384, 1024] {
+        let mut squares = 0.0;
+        let mut sum = 0.0;
+        let n = 4000;
+        for _ in 0..n {
+            let (c, q) = (rng.gauss_vec(d), rng.gauss_vec(d));
+            let mut code = vec![0u8; d / 2];
+            let a = encode_nav(&k, &c, &mut code);
+            let mut out = [0.0f32];
+            k.nav(&NavQuery::new(&q), &code, &[a], &[0.0], &mut out);
+            let unit = (k.norm2_f64(&c) * k.norm2_f64(&q) / (d as f64 - 1.0)).sqrt();
+            let e = (f64::from(out[0]) - k.dot_f64(&c, &q)) / unit;
+            sum += e;
+            squares += e * e;
+        }
+        println!("nav d {d}: mean {:+.4} sigma {:.4}", sum / n as f64, (squares / n as f64).sqrt());
+    }
+}
