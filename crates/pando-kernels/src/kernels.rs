@@ -155,8 +155,8 @@ impl Kernels {
         unsafe { (self.table.scan)(q, packed, out) }
     }
 
-    /// Scans the rows of one leaf part and appends those whose lower bound is at most `threshold` (or NaN),
-    /// in row order. `columns` has one value a row, `packed` has `packed_len(rows, padded)` bytes.
+    /// Scans the rows of one leaf part and appends those whose lower bound is at most `threshold` (or NaN; see
+    /// [`ScanTerms`] for the exact test), in row order. `columns` has one value a row, `packed` has `packed_len(rows, padded)` bytes.
     pub fn scan_estimates(
         &self,
         query: &ScanQuery,

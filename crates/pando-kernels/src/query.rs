@@ -193,8 +193,12 @@ pub struct BitColumns<'a> {
 /// the first part for the code (kappa = 2 in L2, 1 in Ip; g = |q - c|), the second for the quantised query
 /// (independent uniform errors of half a step). `lower = (est - err) - slack`, where slack is
 /// `2^-20 (|f_add| + |g_add|)` for f32 rounding. In the kernels: `alpha` and `beta` carry the two coefficients
-/// divided by `scale` = max(g, step), `err = scale sqrt(max(0, fma(x, x, -(y y))))` with x = f_rescale alpha,
+/// divided by `scale` = max(g, step), `err = scale sqrt(max(0, e2))`, e2 = fma(x, x, -(y y)), x = f_rescale alpha,
 /// y = norm beta.
+///
+/// The scan tests without the root: with `d = fma(f_rescale, <xucb, q'>, f_add + (g_add - threshold))` and
+/// `n = fma(-slack, |f_add| + |g_add|, d) / scale` (times its reciprocal), a row is dropped if n > 0 and
+/// n n > e2: but for rounding, `lower > threshold`. Overflows give infinities and NaN, which are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanTerms {
     pub(crate) g_add: f32,
@@ -202,6 +206,8 @@ pub struct ScanTerms {
     pub(crate) alpha: f32,
     pub(crate) beta: f32,
     pub(crate) scale: f32,
+    /// 1 / scale; 1 if scale is 0.
+    pub(crate) inverse: f32,
     pub(crate) slack: f32,
     refine_code: f32,
     refine_query: f32,
@@ -214,10 +220,11 @@ impl ScanTerms {
         let d = query.padded as f64;
         let (eps0, kappa) = (f64::from(eps0), space.kappa());
         let scale = if g_err > query.step { g_err } else { query.step };
-        let (g, step) = if scale > 0.0 {
-            (f64::from(g_err) / f64::from(scale), f64::from(query.step) / f64::from(scale))
+        let (scale, inverse, g, step) = if (1.0 / scale).is_finite() {
+            let s = f64::from(scale);
+            (scale, 1.0 / scale, f64::from(g_err) / s, f64::from(query.step) / s)
         } else {
-            (0.0, 0.0)
+            (0.0, 1.0, 0.0, 0.0)
         };
         let alpha = eps0 * (g * g * d / (4.0 * (d - 1.0)) + step * step * d / 48.0).sqrt();
         let beta = eps0 * g * kappa / (d - 1.0).sqrt();
@@ -228,6 +235,7 @@ impl ScanTerms {
             // The stored norm is up to 2^-16 too large, which would shrink the bound: take that back.
             beta: (beta * (1.0 - 3.2e-5)) as f32,
             scale,
+            inverse,
             slack: 1.0 / 1_048_576.0,
             refine_code: (eps0 * g) as f32,
             refine_query: (eps0 * kappa * step / 12.0f64.sqrt() * 1.01) as f32,

@@ -32,20 +32,23 @@ pub(crate) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
     }
 }
 
-/// Estimate and lower bound of one row; every path does exactly these operations.
-#[inline]
-pub(crate) fn epilogue(a: &EstimateArgs<'_>, sum: u32, row: usize) -> (f32, f32) {
+/// Whether a row is dropped, its estimate and lower bound; every path does exactly these operations.
+fn epilogue(a: &EstimateArgs<'_>, sum: u32, row: usize) -> (bool, f32, f32) {
     let t = &a.terms;
     let (f_add, f_rescale, norm) = (a.columns.f_add[row], a.columns.f_rescale[row], a.columns.norm[row]);
     let ip = (2 * sum as i32 - a.query.bias) as f32 * a.query.quarter_step;
-    let est = f_rescale.mul_add(ip, f_add + t.g_add);
+    let sizes = f_add.abs() + t.g_abs;
     let x = f_rescale * t.alpha;
     let y = norm * t.beta;
     let e2 = x.mul_add(x, -(y * y));
+    let d = f_rescale.mul_add(ip, f_add + (t.g_add - a.threshold));
+    let n = (-t.slack).mul_add(sizes, d) * t.inverse;
+    let dropped = n > 0.0 && n * n > e2;
+    let est = f_rescale.mul_add(ip, f_add + t.g_add);
     // Not f32::max: a NaN must become 0 as in the vector instruction.
     let e = t.scale * (if e2 > 0.0 { e2 } else { 0.0 }).sqrt();
-    let slack = (f_add.abs() + t.g_abs) * t.slack;
-    (est, (est - e) - slack)
+    let lower = (-t.slack).mul_add(sizes, est - e);
+    (dropped, est, lower)
 }
 
 pub(crate) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
@@ -56,9 +59,8 @@ pub(crate) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
         let first = b * BLOCK_ROWS;
         for row in first..n.min(first + BLOCK_ROWS) {
             let sum = sums[row - first];
-            let (est, lower) = epilogue(a, sum, row);
-            // A NaN (overflow of extreme data) is kept: the exact distance decides.
-            if !matches!(lower.partial_cmp(&a.threshold), Some(std::cmp::Ordering::Greater)) {
+            let (dropped, est, lower) = epilogue(a, sum, row);
+            if !dropped {
                 out.push(Survivor { index: row as u32, sum, est, lower });
             }
         }

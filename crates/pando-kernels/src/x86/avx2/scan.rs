@@ -10,138 +10,266 @@ use crate::table::EstimateArgs;
 /// Byte columns between spills to 32 bits: 2 look-ups of at most 255 each a column, 128 * 510 < 2^16.
 const SPILL: usize = 128;
 
-/// Table sums of one block: rows 0..8, 8..16, 16..24, 24..32 as 32-bit lanes.
+/// The sums of a block: rows 0..8, 8..16, 16..24, 24..32 as 32-bit lanes.
+type Sums = [__m256i; 4];
+
+/// The two tables of a byte column, each in both 128-bit halves.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn table_sums(lut: &[[u8; 32]], block: &[[u8; 32]]) -> [__m256i; 4] {
+fn tables(lut: &[u8; 32]) -> (__m256i, __m256i) {
+    // SAFETY: two unaligned loads of 16 of 32 bytes.
+    unsafe {
+        let (low, high) =
+            (_mm_loadu_si128(lut.as_ptr().cast()), _mm_loadu_si128(lut.as_ptr().add(16).cast()));
+        (_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high))
+    }
+}
+
+/// Sums in 16-bit lanes over bytes: .0 gathers even byte + 256 * odd byte modulo 2^16, .1 the odd bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_column(sum: (__m256i, __m256i), lut: (__m256i, __m256i), column: &[u8; 32]) -> (__m256i, __m256i) {
     let mask = _mm256_set1_epi8(15);
-    let mut sums = [_mm256_setzero_si256(); 4];
-    for (lut, block) in lut.chunks(SPILL).zip(block.chunks(SPILL)) {
-        // 16-bit lanes over bytes: `all` gathers even byte + 256 * odd byte modulo 2^16, `odd` the odd bytes.
-        let (mut all, mut odd) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-        for (lut, column) in lut.iter().zip(block) {
-            let tables = load_bytes(lut);
-            let low_table = _mm256_permute2x128_si256::<0x00>(tables, tables);
-            let high_table = _mm256_permute2x128_si256::<0x11>(tables, tables);
-            let v = load_bytes(column);
-            let a = _mm256_shuffle_epi8(low_table, _mm256_and_si256(v, mask));
-            let b = _mm256_shuffle_epi8(high_table, _mm256_and_si256(_mm256_srli_epi16::<4>(v), mask));
-            all = _mm256_add_epi16(all, _mm256_add_epi16(a, b));
-            odd =
-                _mm256_add_epi16(odd, _mm256_add_epi16(_mm256_srli_epi16::<8>(a), _mm256_srli_epi16::<8>(b)));
+    let v = load_bytes(column);
+    let a = _mm256_shuffle_epi8(lut.0, _mm256_and_si256(v, mask));
+    let b = _mm256_shuffle_epi8(lut.1, _mm256_and_si256(_mm256_srli_epi16::<4>(v), mask));
+    let all = _mm256_add_epi16(_mm256_add_epi16(sum.0, a), b);
+    let odd = _mm256_add_epi16(_mm256_add_epi16(sum.1, _mm256_srli_epi16::<8>(a)), _mm256_srli_epi16::<8>(b));
+    (all, odd)
+}
+
+/// Adds the 16-bit sums to the rows.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn spill(sums: &mut Sums, (all, odd): (__m256i, __m256i)) {
+    let even = _mm256_sub_epi16(all, _mm256_slli_epi16::<8>(odd));
+    let (first, second) = (_mm256_unpacklo_epi16(even, odd), _mm256_unpackhi_epi16(even, odd));
+    let rows = [
+        _mm256_castsi256_si128(first),
+        _mm256_castsi256_si128(second),
+        _mm256_extracti128_si256::<1>(first),
+        _mm256_extracti128_si256::<1>(second),
+    ];
+    for k in 0..4 {
+        sums[k] = _mm256_add_epi32(sums[k], _mm256_cvtepu16_epi32(rows[k]));
+    }
+}
+
+/// Table sums of two blocks, which share the tables' loads.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn table_sums(lut: &[[u8; 32]], blocks: [&[[u8; 32]]; 2]) -> [Sums; 2] {
+    let zero = _mm256_setzero_si256();
+    let mut sums = [[zero; 4]; 2];
+    let chunks = blocks[0].chunks(SPILL).zip(blocks[1].chunks(SPILL));
+    for (lut, (first, second)) in lut.chunks(SPILL).zip(chunks) {
+        let (mut a, mut b) = ((zero, zero), (zero, zero));
+        for (lut, (first, second)) in lut.iter().zip(first.iter().zip(second)) {
+            let lut = tables(lut);
+            a = add_column(a, lut, first);
+            b = add_column(b, lut, second);
         }
-        let even = _mm256_sub_epi16(all, _mm256_slli_epi16::<8>(odd));
-        let (first, second) = (_mm256_unpacklo_epi16(even, odd), _mm256_unpackhi_epi16(even, odd));
-        let rows = [
-            _mm256_castsi256_si128(first),
-            _mm256_castsi256_si128(second),
-            _mm256_extracti128_si256::<1>(first),
-            _mm256_extracti128_si256::<1>(second),
-        ];
-        for (sum, rows) in sums.iter_mut().zip(rows) {
-            *sum = _mm256_add_epi32(*sum, _mm256_cvtepu16_epi32(rows));
+        spill(&mut sums[0], a);
+        spill(&mut sums[1], b);
+    }
+    sums
+}
+
+/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes).
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn block_sums<const HIGH: bool>(q: &ScanQuery, blocks: [&[[u8; 32]]; 2]) -> [Sums; 2] {
+    let mut sums = table_sums(q.lut.as_chunks::<32>().0, blocks);
+    if HIGH {
+        let high = table_sums(q.lut_high.as_chunks::<32>().0, blocks);
+        for (sums, high) in sums.iter_mut().zip(high) {
+            for k in 0..4 {
+                sums[k] = _mm256_add_epi32(sums[k], _mm256_slli_epi32::<8>(high[k]));
+            }
         }
     }
     sums
 }
 
-/// `A` of the 32 rows of one block.
+/// Blocks `b` and `b + 1`; the last one twice if their number is odd.
 #[inline]
-#[target_feature(enable = "avx2,fma")]
-fn block_sums(q: &ScanQuery, block: &[[u8; 32]]) -> [__m256i; 4] {
-    let mut sums = table_sums(q.lut.as_chunks::<32>().0, block);
-    if !q.lut_high.is_empty() {
-        let high = table_sums(q.lut_high.as_chunks::<32>().0, block);
-        for (sum, high) in sums.iter_mut().zip(high) {
-            *sum = _mm256_add_epi32(*sum, _mm256_slli_epi32::<8>(high));
-        }
-    }
-    sums
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn store_sums(sums: [__m256i; 4]) -> [u32; BLOCK_ROWS] {
-    let mut rows = [0u32; BLOCK_ROWS];
-    for (rows, sum) in rows.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
-        // SAFETY: rows has 8 values; the store is unaligned.
-        unsafe { _mm256_storeu_si256(rows.as_mut_ptr().cast(), sum) }
-    }
-    rows
+fn two_blocks(packed: &[u8], padded: usize, b: usize) -> [&[[u8; 32]]; 2] {
+    let (columns, len) = (packed.as_chunks::<32>().0, padded / 8);
+    let first = &columns[b * len..(b + 1) * len];
+    [first, columns.get((b + 1) * len..(b + 2) * len).unwrap_or(first)]
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
-    let columns = packed.as_chunks::<32>().0;
-    for (block, out) in columns.chunks_exact(q.padded / 8).zip(out.chunks_mut(BLOCK_ROWS)) {
-        out.copy_from_slice(&store_sums(block_sums(q, block))[..out.len()]);
+    for (pair, out) in out.chunks_mut(2 * BLOCK_ROWS).enumerate() {
+        let blocks = two_blocks(packed, q.padded, 2 * pair);
+        let sums = if q.lut_high.is_empty() {
+            block_sums::<false>(q, blocks)
+        } else {
+            block_sums::<true>(q, blocks)
+        };
+        for (sums, out) in sums.iter().zip(out.chunks_mut(BLOCK_ROWS)) {
+            for (sum, out) in sums.iter().zip(out.chunks_mut(8)) {
+                let mut rows = [0u32; 8];
+                // SAFETY: rows has 8 values; the store is unaligned.
+                unsafe { _mm256_storeu_si256(rows.as_mut_ptr().cast(), *sum) }
+                out.copy_from_slice(&rows[..out.len()]);
+            }
+        }
     }
 }
 
-/// Register `k` of a factor column at one block; zeros past its end.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn factor(column: &[f32], first: usize, k: usize) -> __m256 {
-    let start = first + k * 8;
-    if start + 8 <= column.len() {
-        // SAFETY: eight values from start are inside the column.
-        unsafe { _mm256_loadu_ps(column.as_ptr().add(start)) }
-    } else if start < column.len() {
-        super::float::load_tail(&column[start..], 0)
-    } else {
-        _mm256_setzero_ps()
+/// The factors of one block.
+#[derive(Clone, Copy)]
+struct Factors<'a> {
+    f_add: &'a [f32; BLOCK_ROWS],
+    f_rescale: &'a [f32; BLOCK_ROWS],
+    norm: &'a [f32; BLOCK_ROWS],
+}
+
+/// The terms of the estimate in registers.
+struct Terms {
+    bias: __m256i,
+    quarter: __m256,
+    g_add: __m256,
+    g_abs: __m256,
+    base: __m256,
+    alpha: __m256,
+    beta: __m256,
+    scale: __m256,
+    inverse: __m256,
+    slack: __m256,
+}
+
+impl Terms {
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn new(a: &EstimateArgs<'_>) -> Terms {
+        let t = &a.terms;
+        Terms {
+            bias: _mm256_set1_epi32(a.query.bias),
+            quarter: _mm256_set1_ps(a.query.quarter_step),
+            g_add: _mm256_set1_ps(t.g_add),
+            g_abs: _mm256_set1_ps(t.g_abs),
+            base: _mm256_set1_ps(t.g_add - a.threshold),
+            alpha: _mm256_set1_ps(t.alpha),
+            beta: _mm256_set1_ps(t.beta),
+            scale: _mm256_set1_ps(t.scale),
+            inverse: _mm256_set1_ps(t.inverse),
+            slack: _mm256_set1_ps(t.slack),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn product(&self, sum: __m256i) -> __m256 {
+        let twice = _mm256_sub_epi32(_mm256_add_epi32(sum, sum), self.bias);
+        _mm256_mul_ps(_mm256_cvtepi32_ps(twice), self.quarter)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn sizes(&self, f_add: __m256) -> __m256 {
+        _mm256_add_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0), f_add), self.g_abs)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn e2(&self, f_rescale: __m256, norm: __m256) -> __m256 {
+        let (x, y) = (_mm256_mul_ps(f_rescale, self.alpha), _mm256_mul_ps(norm, self.beta));
+        _mm256_fmsub_ps(x, x, _mm256_mul_ps(y, y))
+    }
+
+    /// The rows of group `k` (8 rows) that are kept, as bits.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn kept(&self, f: Factors<'_>, k: usize, sum: __m256i) -> u32 {
+        let (f_add, f_rescale) = (super::load(f.f_add, k), super::load(f.f_rescale, k));
+        let e2 = self.e2(f_rescale, super::load(f.norm, k));
+        let d = _mm256_fmadd_ps(f_rescale, self.product(sum), _mm256_add_ps(f_add, self.base));
+        let n = _mm256_mul_ps(_mm256_fnmadd_ps(self.slack, self.sizes(f_add), d), self.inverse);
+        let far = _mm256_cmp_ps::<_CMP_GT_OQ>(_mm256_mul_ps(n, n), e2);
+        let dropped = _mm256_and_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(n, _mm256_setzero_ps()), far);
+        !_mm256_movemask_ps(dropped) as u32 & 0xFF
+    }
+
+    /// Estimates and lower bounds of group `k`.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn bounds(&self, f: Factors<'_>, k: usize, sum: __m256i) -> (__m256, __m256) {
+        let (f_add, f_rescale) = (super::load(f.f_add, k), super::load(f.f_rescale, k));
+        let est = _mm256_fmadd_ps(f_rescale, self.product(sum), _mm256_add_ps(f_add, self.g_add));
+        // max returns its second operand for a NaN.
+        let e2 = _mm256_max_ps(self.e2(f_rescale, super::load(f.norm, k)), _mm256_setzero_ps());
+        let e = _mm256_mul_ps(self.scale, _mm256_sqrt_ps(e2));
+        (est, _mm256_fnmadd_ps(self.slack, self.sizes(f_add), _mm256_sub_ps(est, e)))
     }
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
+    if a.query.lut_high.is_empty() {
+        estimate_blocks::<false>(a, out)
+    } else {
+        estimate_blocks::<true>(a, out)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn estimate_blocks<const HIGH: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
+    let terms = Terms::new(a);
     let n = a.columns.f_add.len();
-    let t = &a.terms;
-    let (zero, minus) = (_mm256_setzero_ps(), _mm256_set1_ps(-0.0));
-    let (bias, quarter) = (_mm256_set1_epi32(a.query.bias), _mm256_set1_ps(a.query.quarter_step));
-    let (g_add, g_abs) = (_mm256_set1_ps(t.g_add), _mm256_set1_ps(t.g_abs));
-    let (alpha, beta) = (_mm256_set1_ps(t.alpha), _mm256_set1_ps(t.beta));
-    let (scale, slack) = (_mm256_set1_ps(t.scale), _mm256_set1_ps(t.slack));
-    let threshold = _mm256_set1_ps(a.threshold);
-    let columns = a.packed.as_chunks::<32>().0;
-    for (b, block) in columns.chunks_exact(a.query.padded / 8).enumerate() {
-        let sums = block_sums(a.query, block);
-        let first = b * BLOCK_ROWS;
-        for k in 0..4 {
-            let f_add = factor(a.columns.f_add, first, k);
-            let f_rescale = factor(a.columns.f_rescale, first, k);
-            let norm = factor(a.columns.norm, first, k);
-            let twice = _mm256_sub_epi32(_mm256_add_epi32(sums[k], sums[k]), bias);
-            let ip = _mm256_mul_ps(_mm256_cvtepi32_ps(twice), quarter);
-            let est = _mm256_fmadd_ps(f_rescale, ip, _mm256_add_ps(f_add, g_add));
-            let (x, y) = (_mm256_mul_ps(f_rescale, alpha), _mm256_mul_ps(norm, beta));
-            // max returns its second operand for a NaN.
-            let e2 = _mm256_max_ps(_mm256_fmsub_ps(x, x, _mm256_mul_ps(y, y)), zero);
-            let e = _mm256_mul_ps(scale, _mm256_sqrt_ps(e2));
-            let margin = _mm256_mul_ps(_mm256_add_ps(_mm256_andnot_ps(minus, f_add), g_abs), slack);
-            let lower = _mm256_sub_ps(_mm256_sub_ps(est, e), margin);
-            // Not greater, so that a NaN is kept.
-            let mut mask = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NGT_UQ>(lower, threshold)) as u32;
-            let start = first + k * 8;
-            if mask == 0 || start >= n {
-                continue;
+    let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
+    for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
+        let sums = block_sums::<HIGH>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
+        for (b, sums) in (2 * pair..).zip(sums) {
+            if let (Some(f_add), Some(f_rescale), Some(norm)) =
+                (whole[0].get(b), whole[1].get(b), whole[2].get(b))
+            {
+                append(&terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
+            } else if b * BLOCK_ROWS < n {
+                // The last rows: columns filled up with zeros, the surplus masked.
+                let rest = n - b * BLOCK_ROWS;
+                let mut f = [[0.0f32; BLOCK_ROWS]; 3];
+                for (f, column) in f.iter_mut().zip([a.columns.f_add, a.columns.f_rescale, a.columns.norm]) {
+                    f[..rest].copy_from_slice(&column[n - rest..]);
+                }
+                let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
+                append(&terms, factors, (1 << rest) - 1, b, sums, out);
             }
-            if n - start < 8 {
-                mask &= (1 << (n - start)) - 1;
-            }
-            let (mut sum_of, mut est_of, mut lower_of) = ([0u32; 8], [0.0f32; 8], [0.0f32; 8]);
-            // SAFETY: the three arrays have 8 values each; the stores are unaligned.
-            unsafe {
-                _mm256_storeu_si256(sum_of.as_mut_ptr().cast(), sums[k]);
-                _mm256_storeu_ps(est_of.as_mut_ptr(), est);
-                _mm256_storeu_ps(lower_of.as_mut_ptr(), lower);
-            }
-            while mask != 0 {
-                let i = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                let index = (start + i) as u32;
-                out.push(Survivor { index, sum: sum_of[i], est: est_of[i], lower: lower_of[i] });
-            }
+        }
+    }
+}
+
+/// Appends the rows of block `b` that are kept and allowed.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn append(terms: &Terms, f: Factors<'_>, allowed: u32, b: usize, sums: Sums, out: &mut Vec<Survivor>) {
+    let mut kept = 0;
+    for k in 0..4 {
+        kept |= terms.kept(f, k, sums[k]) << (8 * k);
+    }
+    kept &= allowed;
+    if kept == 0 {
+        return;
+    }
+    for k in 0..4 {
+        let mut group = kept >> (8 * k) & 0xFF;
+        if group == 0 {
+            continue;
+        }
+        let (est, lower) = terms.bounds(f, k, sums[k]);
+        let (mut sum_of, mut est_of, mut lower_of) = ([0u32; 8], [0.0f32; 8], [0.0f32; 8]);
+        super::store(&mut est_of, 0, est);
+        super::store(&mut lower_of, 0, lower);
+        // SAFETY: the array has 8 values; the store is unaligned.
+        unsafe { _mm256_storeu_si256(sum_of.as_mut_ptr().cast(), sums[k]) }
+        while group != 0 {
+            let i = group.trailing_zeros() as usize;
+            group &= group - 1;
+            let index = (b * BLOCK_ROWS + k * 8 + i) as u32;
+            out.push(Survivor { index, sum: sum_of[i], est: est_of[i], lower: lower_of[i] });
         }
     }
 }
