@@ -1,0 +1,360 @@
+//! Leaf blocks and refine blocks: slots of rows and codes of sibling leaves.
+//!
+//! Leaf block. Header counts: 0 slots, 1 dimension d, 2 padded dimension p. Sections:
+//! slot table (24 bytes a slot: u64 leaf id, u32 primaries, u32 secondaries, u8 kind, 7 zeros), then for each
+//! slot, n = primaries + secondaries: centroid f32[d] (whole slots only), rows u64[n], f_add f32[n],
+//! f_rescale f32[n], norm f32[n], 1-bit codes ceil(n/32) × 32 × p/8 bytes in the packed layout of 32 rows.
+//!
+//! Refine block. Header counts as above. Sections: the same slot table, then for each slot: nibbles n × p/2
+//! row-major, f_add f32[n], f_rescale f32[n], f_error f32[n].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::aligned::AlignedBytes;
+use crate::block::codes::check_padded;
+use crate::block::{BlockReader, BlockWriter, cast};
+use crate::error::{FormatError, ObjectKind};
+
+const SLOT_BYTES: usize = 24;
+
+/// What a slot means for its leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotKind {
+    /// All of the leaf at that time: supersedes its slots in older blocks. Carries the centroid.
+    Whole,
+    /// Rows added to the leaf; codes are relative to the centroid of its whole slot.
+    Append,
+}
+
+/// One slot of a leaf block to be written, and of its refine block.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotParts<'a> {
+    /// The leaf.
+    pub leaf: u64,
+    /// Whole or append.
+    pub kind: SlotKind,
+    /// Centroid of `dim` elements for a whole slot, empty otherwise.
+    pub centroid: &'a [f32],
+    /// How many of `rows` are primaries.
+    pub n_primary: usize,
+    /// Row numbers: primaries ascending, then secondaries ascending.
+    pub rows: &'a [u64],
+    /// Constant term of the 1-bit estimate.
+    pub f_add: &'a [f32],
+    /// Scale of the 1-bit estimate.
+    pub f_rescale: &'a [f32],
+    /// Residual norm, rounded up.
+    pub norm: &'a [f32],
+    /// 1-bit codes in the packed layout.
+    pub packed: &'a [u8],
+    /// Second code plane; present exactly when the collection has refine on.
+    pub refine: Option<RefineParts<'a>>,
+}
+
+/// The refine part of a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct RefineParts<'a> {
+    /// Nibbles, row-major, padded/2 bytes a row.
+    pub nibbles: &'a [u8],
+    /// Constant term.
+    pub f_add: &'a [f32],
+    /// Scale.
+    pub f_rescale: &'a [f32],
+    /// Error bound factor.
+    pub f_error: &'a [f32],
+}
+
+/// Length of `n` rows of 1-bit codes in the packed layout of 32 rows.
+pub fn packed_len(n: usize, padded: usize) -> usize {
+    n.div_ceil(32) * 32 * (padded / 8)
+}
+
+fn writer(
+    kind: ObjectKind,
+    dim: usize,
+    padded: usize,
+    slots: &[SlotParts<'_>],
+) -> Result<BlockWriter, FormatError> {
+    let invalid = |what: &str| FormatError::invalid(kind, what);
+    check_padded(padded).map_err(invalid)?;
+    let n = u32::try_from(slots.len()).map_err(|_| invalid("it has too many slots"))?;
+    let mut w = BlockWriter::new(kind, &[n, dim as u32, padded as u32]);
+    for slot in slots {
+        let secondaries =
+            slot.rows.len().checked_sub(slot.n_primary).ok_or(invalid("it has too few rows"))?;
+        let count = |n: usize| u32::try_from(n).map_err(|_| invalid("a slot has too many rows"));
+        w.raw(&slot.leaf.to_le_bytes());
+        w.raw(&count(slot.n_primary)?.to_le_bytes());
+        w.raw(&count(secondaries)?.to_le_bytes());
+        w.raw(&[u8::from(slot.kind == SlotKind::Append), 0, 0, 0, 0, 0, 0, 0]);
+    }
+    Ok(w)
+}
+
+/// Encodes a leaf block.
+pub fn encode_leaf_block(dim: usize, padded: usize, slots: &[SlotParts<'_>]) -> Result<Vec<u8>, FormatError> {
+    let invalid = |what: &str| FormatError::invalid(ObjectKind::LeafBlock, what);
+    let mut w = writer(ObjectKind::LeafBlock, dim, padded, slots)?;
+    for slot in slots {
+        let n = slot.rows.len();
+        let centroid = if slot.kind == SlotKind::Whole { dim } else { 0 };
+        if slot.centroid.len() != centroid
+            || [slot.f_add.len(), slot.f_rescale.len(), slot.norm.len()] != [n; 3]
+            || slot.packed.len() != packed_len(n, padded)
+        {
+            return Err(invalid("the columns of a slot have different lengths"));
+        }
+        let (primaries, secondaries) = slot.rows.split_at(slot.n_primary);
+        if !primaries.is_sorted_by(|a, b| a < b) || !secondaries.is_sorted_by(|a, b| a < b) {
+            return Err(invalid("the rows of a slot are not in order"));
+        }
+        if slot.kind == SlotKind::Whole {
+            w.f32s(slot.centroid);
+        }
+        w.u64s(slot.rows);
+        w.f32s(slot.f_add);
+        w.f32s(slot.f_rescale);
+        w.f32s(slot.norm);
+        w.bytes(slot.packed);
+    }
+    Ok(w.finish())
+}
+
+/// Encodes the refine block of the same slots. Every slot must have its refine part.
+pub fn encode_refine_block(
+    dim: usize,
+    padded: usize,
+    slots: &[SlotParts<'_>],
+) -> Result<Vec<u8>, FormatError> {
+    let invalid = |what: &str| FormatError::invalid(ObjectKind::RefineBlock, what);
+    let mut w = writer(ObjectKind::RefineBlock, dim, padded, slots)?;
+    for slot in slots {
+        let n = slot.rows.len();
+        let refine = slot.refine.ok_or_else(|| invalid("a slot has no refine part"))?;
+        if [refine.f_add.len(), refine.f_rescale.len(), refine.f_error.len()] != [n; 3]
+            || refine.nibbles.len() != n * (padded / 2)
+        {
+            return Err(invalid("the columns of a slot have different lengths"));
+        }
+        w.bytes(refine.nibbles);
+        w.f32s(refine.f_add);
+        w.f32s(refine.f_rescale);
+        w.f32s(refine.f_error);
+    }
+    Ok(w.finish())
+}
+
+/// Where a slot's columns lie in its block.
+#[derive(Clone, Debug)]
+pub struct SlotIndex {
+    /// The leaf.
+    pub leaf: u64,
+    /// Whole or append.
+    pub kind: SlotKind,
+    /// Primaries.
+    pub n_primary: usize,
+    /// Secondaries.
+    pub n_secondary: usize,
+    columns: [Range<usize>; 6],
+}
+
+/// A slot of a leaf block: views into the block's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafSlot<'a> {
+    /// The leaf.
+    pub leaf: u64,
+    /// Whole or append.
+    pub kind: SlotKind,
+    /// How many of `rows` are primaries.
+    pub n_primary: usize,
+    /// Centroid; empty in an append slot.
+    pub centroid: &'a [f32],
+    /// Row numbers: primaries ascending, then secondaries ascending.
+    pub rows: &'a [u64],
+    /// Constant term of the 1-bit estimate.
+    pub f_add: &'a [f32],
+    /// Scale of the 1-bit estimate.
+    pub f_rescale: &'a [f32],
+    /// Residual norm, rounded up.
+    pub norm: &'a [f32],
+    /// 1-bit codes in the packed layout.
+    pub packed: &'a [u8],
+}
+
+/// A slot of a refine block: views into the block's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct RefineSlot<'a> {
+    /// The leaf.
+    pub leaf: u64,
+    /// Nibbles, row-major, padded/2 bytes a row.
+    pub nibbles: &'a [u8],
+    /// Constant term.
+    pub f_add: &'a [f32],
+    /// Scale.
+    pub f_rescale: &'a [f32],
+    /// Error bound factor.
+    pub f_error: &'a [f32],
+}
+
+/// Reads header and slot table; `columns` places the sections of one slot.
+fn decode_slots(
+    kind: ObjectKind,
+    bytes: &[u8],
+    columns: impl Fn(&mut BlockReader<'_>, &Shape) -> Result<[Range<usize>; 6], FormatError>,
+) -> Result<(usize, usize, Vec<SlotIndex>), FormatError> {
+    let mut r = BlockReader::new(kind, bytes)?;
+    let (n, dim, padded) = (r.count(0) as usize, r.count(1) as usize, r.count(2) as usize);
+    check_padded(padded).map_err(|what| r.damaged(what))?;
+    if dim == 0 || dim > padded {
+        return Err(r.damaged("its dimension is not valid"));
+    }
+    let table = r.section(n, SLOT_BYTES)?;
+    let mut slots = Vec::with_capacity(n);
+    for row in bytes[table].chunks_exact(SLOT_BYTES) {
+        let number =
+            |at: usize| u32::from_le_bytes(*row[at..at + 4].first_chunk().expect("4 bytes")) as usize;
+        let (n_primary, n_secondary) = (number(8), number(12));
+        let kind = match row[16..] {
+            [0, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Whole,
+            [1, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Append,
+            _ => return Err(r.damaged("a slot is of an unknown kind")),
+        };
+        let shape = Shape { kind, n: n_primary + n_secondary, dim, padded };
+        slots.push(SlotIndex {
+            leaf: u64::from_le_bytes(*row.first_chunk().expect("8 bytes")),
+            kind,
+            n_primary,
+            n_secondary,
+            columns: columns(&mut r, &shape)?,
+        });
+    }
+    r.end()?;
+    Ok((dim, padded, slots))
+}
+
+struct Shape {
+    kind: SlotKind,
+    n: usize,
+    dim: usize,
+    padded: usize,
+}
+
+/// A decoded leaf block: its bytes and where the columns of each slot are. Cheap to clone and to read from.
+#[derive(Clone, Debug)]
+pub struct DecodedLeafBlock {
+    bytes: Arc<AlignedBytes>,
+    dim: usize,
+    padded: usize,
+    slots: Vec<SlotIndex>,
+}
+
+impl DecodedLeafBlock {
+    /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
+    pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
+        let (dim, padded, slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
+            let centroid = r.section(if s.kind == SlotKind::Whole { s.dim } else { 0 }, 4)?;
+            Ok([
+                centroid,
+                r.section(s.n, 8)?,
+                r.section(s.n, 4)?,
+                r.section(s.n, 4)?,
+                r.section(s.n, 4)?,
+                r.section(s.n.div_ceil(32), 4 * s.padded)?,
+            ])
+        })?;
+        Ok(Self { bytes, dim, padded, slots })
+    }
+
+    /// Elements of a centroid.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bits of a code.
+    pub fn padded(&self) -> usize {
+        self.padded
+    }
+
+    /// The slots' index.
+    pub fn slots(&self) -> &[SlotIndex] {
+        &self.slots
+    }
+
+    /// Views of one slot. Panics when `slot` is out of range.
+    pub fn slot(&self, slot: usize) -> LeafSlot<'_> {
+        let index = &self.slots[slot];
+        let [centroid, rows, f_add, f_rescale, norm, packed] =
+            std::array::from_fn(|i| &self.bytes[index.columns[i].clone()]);
+        LeafSlot {
+            leaf: index.leaf,
+            kind: index.kind,
+            n_primary: index.n_primary,
+            centroid: cast(centroid),
+            rows: cast(rows),
+            f_add: cast(f_add),
+            f_rescale: cast(f_rescale),
+            norm: cast(norm),
+            packed,
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
+    }
+}
+
+/// A decoded refine block.
+#[derive(Clone, Debug)]
+pub struct DecodedRefineBlock {
+    bytes: Arc<AlignedBytes>,
+    padded: usize,
+    slots: Vec<SlotIndex>,
+}
+
+impl DecodedRefineBlock {
+    /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
+    pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
+        let (_, padded, slots) = decode_slots(ObjectKind::RefineBlock, &bytes, |r, s| {
+            Ok([
+                r.section(s.n, s.padded / 2)?,
+                r.section(s.n, 4)?,
+                r.section(s.n, 4)?,
+                r.section(s.n, 4)?,
+                0..0,
+                0..0,
+            ])
+        })?;
+        Ok(Self { bytes, padded, slots })
+    }
+
+    /// Bits of a 1-bit code; a row has half as many bytes of nibbles.
+    pub fn padded(&self) -> usize {
+        self.padded
+    }
+
+    /// The slots' index.
+    pub fn slots(&self) -> &[SlotIndex] {
+        &self.slots
+    }
+
+    /// Views of one slot. Panics when `slot` is out of range.
+    pub fn slot(&self, slot: usize) -> RefineSlot<'_> {
+        let index = &self.slots[slot];
+        let [nibbles, f_add, f_rescale, f_error] =
+            std::array::from_fn(|i| &self.bytes[index.columns[i].clone()]);
+        RefineSlot {
+            leaf: index.leaf,
+            nibbles,
+            f_add: cast(f_add),
+            f_rescale: cast(f_rescale),
+            f_error: cast(f_error),
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
+    }
+}
