@@ -4,6 +4,7 @@ pub mod api;
 mod engine;
 pub mod environment;
 pub mod error;
+pub mod rootio;
 mod settings;
 
 pub use engine::{Engine, ProgressSink, ScanStream};
