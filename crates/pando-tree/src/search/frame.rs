@@ -79,7 +79,11 @@ impl Frame {
     /// How f32 rounds here.
     pub(crate) fn rounding(&self) -> Rounding {
         let relative = (self.dim().div_ceil(64) + 16) as f32 * f32::EPSILON;
-        Rounding { metric: self.metric, relative, vanishing: self.dim() as f32 * f32::MIN_POSITIVE }
+        let length = match self.metric {
+            Metric::Cosine => 2.0 * relative,
+            Metric::L2 | Metric::Dot => 1e-17,
+        };
+        Rounding { metric: self.metric, relative, length, vanishing: self.dim() as f32 * f32::MIN_POSITIVE }
     }
 }
 
@@ -90,6 +94,9 @@ pub(crate) struct Rounding {
     /// Relative error that no f32 sum of `dim` products exceeds: 64 lanes of fused multiply-adds, a fold of six steps,
     /// and a handful of operations around them, doubled.
     pub(crate) relative: f32,
+    /// A difference of two prepared vectors may be off by this much beyond its relative error: under cosine both were
+    /// normalised, otherwise squares less than any f32 are lost.
+    pub(crate) length: f32,
     /// Squares below the smallest normal number vanish.
     vanishing: f32,
 }
@@ -110,6 +117,6 @@ impl Rounding {
 
 impl Default for Rounding {
     fn default() -> Self {
-        Self { metric: Metric::L2, relative: 0.0, vanishing: 0.0 }
+        Self { metric: Metric::L2, relative: 0.0, length: 0.0, vanishing: 0.0 }
     }
 }

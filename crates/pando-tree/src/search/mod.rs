@@ -9,6 +9,7 @@
 //! Waves are fixed by rank, and thresholds change only between waves, so the answer does not depend on where a leaf
 //! is scanned or on what is cached. (INDEX_STUDY.md sections 3 to 5 and 9 give the measurements behind the rules.)
 
+pub mod calibrate;
 mod candidates;
 mod frame;
 mod leaf;
@@ -17,7 +18,10 @@ mod order;
 mod rerank;
 mod scan;
 mod searcher;
+#[cfg(test)]
+mod tests;
 
+pub use calibrate::{CalibrationSource, MarginTable, effort_for, margin_for};
 pub use candidates::Candidate;
 pub use frame::Frame;
 pub use leaf::{LeafPart, LeafSource, NoMask, RefinePart, RowMask};

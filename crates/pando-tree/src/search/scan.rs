@@ -17,8 +17,6 @@ use super::order::ordered;
 const CHUNK: usize = 128 * BLOCK_ROWS;
 /// A norm column is rounded up by less than this.
 const NORM_SLACK: f32 = 3.2e-5;
-/// Differences may be this much too small because their squares are less than any f32.
-const VANISHING: f32 = 1e-17;
 /// Copies of a row's code in one root.
 const COPIES: usize = 2;
 
@@ -143,13 +141,13 @@ impl Scan {
     /// Starts the next leaf of the wave.
     pub(crate) fn leaf(&mut self, frame: &Frame, centroid: &[f32], rank: u32) {
         let kernels = frame.kernels();
-        let rounding = frame.rounding().relative;
+        let rule = frame.rounding();
+        let rounding = rule.relative;
         let g2 = kernels.l2(&self.prepared, centroid);
         let g = g2.sqrt();
         let (g_add, sure) = match frame.space() {
             CodeSpace::L2 => {
-                // The tiny constant: squares of differences near the end of f32 vanish.
-                let (low, high) = (g * (1.0 - rounding) - VANISHING, g * (1.0 + rounding) + VANISHING);
+                let (low, high) = (g * (1.0 - rounding) - rule.length, g * (1.0 + rounding) + rule.length);
                 (g2, SureTerms::L2 { low, high, slack: rounding })
             }
             CodeSpace::Ip => {

@@ -75,8 +75,8 @@ pub struct Searcher {
     candidates: CandidateSet,
     rerank: Rerank,
     wave: Vec<u32>,
-    /// Excess of each leaf of the wave over the stopping rule's zero.
-    excesses: Vec<f32>,
+    /// d' of each leaf of the wave.
+    scores: Vec<f32>,
     /// Rank of the next leaf.
     rank: usize,
     waves: u32,
@@ -151,7 +151,7 @@ impl Searcher {
     /// leaves and calls [`Searcher::scan_wave`].
     pub fn next_wave(&mut self, nav: &Nav) -> &[u32] {
         self.wave.clear();
-        self.excesses.clear();
+        self.scores.clear();
         let mut size = wave_size(self.waves);
         // While fewer than k live rows are known, nothing but the end of the leaves stops the search; and the first
         // wave is scanned whole, whatever the extra rows gave.
@@ -170,17 +170,26 @@ impl Searcher {
                 self.stopped = true;
                 break;
             };
-            let first = self.order.first().unwrap_or(next.score);
-            let excess = (next.score - 0.5 * first - 0.5 * self.kth_estimate) / self.unit;
-            if excess > margin {
+            if self.excess(next.score, self.kth_estimate) > margin {
                 self.stopped = true;
                 break;
             }
             self.wave.push(next.leaf);
-            self.excesses.push(excess);
+            self.scores.push(next.score);
             self.rank += 1;
         }
         &self.wave
+    }
+
+    /// How far a leaf of this d' is beyond the rule's zero, in units of the margin; `kth` is T.
+    pub(crate) fn excess(&self, score: f32, kth: f32) -> f32 {
+        let first = self.order.first().unwrap_or(score);
+        (score - 0.5 * first - 0.5 * kth) / self.unit
+    }
+
+    /// d' of the leaves of the wave, in rank order.
+    pub(crate) fn wave_scores(&self) -> &[f32] {
+        &self.scores
     }
 
     /// Scans the leaves of the wave and ends it.
