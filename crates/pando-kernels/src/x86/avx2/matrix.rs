@@ -6,7 +6,6 @@
 use std::arch::x86_64::*;
 
 use super::float::{dot, load_tail};
-use super::load;
 
 /// Rows of `a` in a tile.
 const TILE_M: usize = 3;
@@ -23,19 +22,17 @@ pub(super) fn dot_matrix(a: &[f32], b: &[f32], d: usize, out: &mut [f32]) {
         let j1 = n.min(j0 + panel);
         let mut i = 0;
         while i + TILE_M <= m {
-            let rows: [&[f32]; TILE_M] = std::array::from_fn(|k| &a[(i + k) * d..(i + k + 1) * d]);
             let mut j = j0;
             while j + TILE_N <= j1 {
-                let columns: [&[f32]; TILE_N] = std::array::from_fn(|k| &b[(j + k) * d..(j + k + 1) * d]);
-                let values = tile(rows, columns);
+                let values = tile(&a[i * d..(i + TILE_M) * d], &b[j * d..(j + TILE_N) * d], d);
                 for (k, values) in values.iter().enumerate() {
                     out[(i + k) * n + j..(i + k) * n + j + TILE_N].copy_from_slice(values);
                 }
                 j += TILE_N;
             }
             for j in j..j1 {
-                for (k, row) in rows.iter().enumerate() {
-                    out[(i + k) * n + j] = dot(row, &b[j * d..(j + 1) * d]);
+                for k in i..i + TILE_M {
+                    out[k * n + j] = dot(&a[k * d..(k + 1) * d], &b[j * d..(j + 1) * d]);
                 }
             }
             i += TILE_M;
@@ -48,63 +45,73 @@ pub(super) fn dot_matrix(a: &[f32], b: &[f32], d: usize, out: &mut [f32]) {
     }
 }
 
-/// The 12 inner products of 3 and 4 rows of the same length.
+/// The 12 inner products of 3 and 4 rows of length `d`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn tile(a: [&[f32]; TILE_M], b: [&[f32]; TILE_N]) -> [[f32; TILE_N]; TILE_M] {
+fn tile(a: &[f32], b: &[f32], d: usize) -> [[f32; TILE_N]; TILE_M] {
     let zero = _mm256_setzero_ps();
     // Lanes 8k..8k+8 of every output.
     let mut lanes = [[[zero; TILE_N]; TILE_M]; 8];
-    let chunks = a[0].len() / 64;
-    let a_chunks = a.map(|x| &x.as_chunks::<64>().0[..chunks]);
-    let b_chunks = b.map(|x| &x.as_chunks::<64>().0[..chunks]);
-    let tail = chunks * 64;
-    for k in 0..8 {
+    let whole = d / 64 * 64;
+    for (k, lanes) in lanes.iter_mut().enumerate() {
         let mut acc = [[zero; TILE_N]; TILE_M];
-        for c in 0..chunks {
-            let y: [__m256; TILE_N] = [
-                load(&b_chunks[0][c], k),
-                load(&b_chunks[1][c], k),
-                load(&b_chunks[2][c], k),
-                load(&b_chunks[3][c], k),
-            ];
+        for start in (0..whole).step_by(64) {
+            let mut y = [zero; TILE_N];
+            for j in 0..TILE_N {
+                y[j] = eight(b, j * d + start + k * 8);
+            }
             for i in 0..TILE_M {
-                let x = load(&a_chunks[i][c], k);
+                let x = eight(a, i * d + start + k * 8);
                 for j in 0..TILE_N {
                     acc[i][j] = _mm256_fmadd_ps(x, y[j], acc[i][j]);
                 }
             }
         }
-        if k * 8 < a[0].len() - tail {
+        if whole + k * 8 < d {
             for i in 0..TILE_M {
-                let x = load_tail(&a[i][tail..], k);
+                let x = load_tail(&a[i * d + whole..(i + 1) * d], k);
                 for j in 0..TILE_N {
-                    acc[i][j] = _mm256_fmadd_ps(x, load_tail(&b[j][tail..], k), acc[i][j]);
+                    let y = load_tail(&b[j * d + whole..(j + 1) * d], k);
+                    acc[i][j] = _mm256_fmadd_ps(x, y, acc[i][j]);
                 }
             }
         }
-        lanes[k] = acc;
+        *lanes = acc;
     }
     let mut out = [[0.0; TILE_N]; TILE_M];
     for i in 0..TILE_M {
         let mut v = [zero; TILE_N];
         for j in 0..TILE_N {
-            let l = |k: usize| lanes[k][i][j];
-            let b0 = _mm256_add_ps(_mm256_add_ps(l(0), l(4)), _mm256_add_ps(l(2), l(6)));
-            let b1 = _mm256_add_ps(_mm256_add_ps(l(1), l(5)), _mm256_add_ps(l(3), l(7)));
-            v[j] = _mm256_add_ps(b0, b1);
+            let (l, m) = ([0, 2, 1, 3], [4, 6, 5, 7]);
+            let mut s = [zero; 4];
+            for k in 0..4 {
+                s[k] = _mm256_add_ps(lanes[l[k]][i][j], lanes[m[k]][i][j]);
+            }
+            v[j] = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
         }
         out[i] = fold_four(v);
     }
     out
 }
 
+/// Eight values from `start`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn eight(x: &[f32], start: usize) -> __m256 {
+    let x = &x[start..start + 8];
+    // SAFETY: x has 8 values; the load is unaligned.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+}
+
 /// The ends of four folds at once: 8 -> 4 -> 2 -> 1 lanes, and + 0.0.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn fold_four(v: [__m256; TILE_N]) -> [f32; TILE_N] {
-    let half = |a: __m256| _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-    let [a, b, c, d] = v.map(half);
+pub(in crate::x86) fn fold_four(v: [__m256; TILE_N]) -> [f32; TILE_N] {
+    let mut h = [_mm_setzero_ps(); TILE_N];
+    for j in 0..TILE_N {
+        h[j] = _mm_add_ps(_mm256_castps256_ps128(v[j]), _mm256_extractf128_ps::<1>(v[j]));
+    }
+    let [a, b, c, d] = h;
     // Lanes 0 + 2 and 1 + 3 of two outputs in one register.
     let ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
     let cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));

@@ -13,10 +13,13 @@ mod scan;
 
 use std::arch::x86_64::*;
 
+pub(super) use matrix::fold_four;
+pub(super) use nav::{nav_epilogue, sum4};
+
 use crate::table::Table;
 
 /// The AVX2 kernel table.
-pub(super) static TABLE: Table = Table {
+pub(super) const TABLE: Table = Table {
     l2: float::l2,
     dot: float::dot,
     dot_norm2: float::dot_norm2,
@@ -58,7 +61,7 @@ fn store<const N: usize>(x: &mut [f32; N], k: usize, v: __m256) {
 /// 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn load_bytes(x: &[u8; 32]) -> __m256i {
+pub(super) fn load_bytes(x: &[u8; 32]) -> __m256i {
     // SAFETY: x has 32 bytes; the load is unaligned.
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
@@ -66,7 +69,7 @@ fn load_bytes(x: &[u8; 32]) -> __m256i {
 /// The 8 lanes 4 + 4, 2 + 2, 1 + 1, and + 0.0: the end of every fold.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn fold8(v: __m256) -> f32 {
+pub(super) fn fold8(v: __m256) -> f32 {
     let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     let v = _mm_add_ss(v, _mm_shuffle_ps::<1>(v, v));

@@ -53,7 +53,7 @@ fn dots<const N: usize>(codes: [&[[u8; 32]]; N], w: &[[i8; 64]]) -> [__m256i; N]
 /// Horizontal sums of four registers.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn sum4(s: [__m256i; 4]) -> __m128i {
+pub(in crate::x86) fn sum4(s: [__m256i; 4]) -> __m128i {
     let s = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
     _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256::<1>(s))
 }
@@ -69,12 +69,9 @@ pub(super) fn nibble_dot(nibbles: &[u8], w: &[i8]) -> i32 {
 pub(super) fn nav(a: &NavArgs<'_>, out: &mut [f32]) {
     let len = a.query.padded / 64;
     let (codes, w) = (a.codes.as_chunks::<32>().0, a.query.w.as_chunks::<64>().0);
-    let bias = _mm_set1_epi32(15 * a.query.w_sum);
-    let step = _mm_set1_ps(a.query.half_step);
-    let mut rest = [[0.0f32; 4]; 2];
     for (j, out) in out.chunks_mut(4).enumerate() {
         let first = j * 4;
-        let sums = if let [_, _, _, _] = out {
+        let sums = if out.len() == 4 {
             let c = &codes[first * len..(first + 4) * len];
             sum4(dots([&c[..len], &c[len..2 * len], &c[2 * len..3 * len], &c[3 * len..]], w))
         } else {
@@ -84,17 +81,29 @@ pub(super) fn nav(a: &NavArgs<'_>, out: &mut [f32]) {
             }
             sum4(s)
         };
-        let t = _mm_sub_epi32(_mm_add_epi32(sums, sums), bias);
-        let value = _mm_mul_ps(_mm_cvtepi32_ps(t), step);
-        let n = out.len();
-        rest[0][..n].copy_from_slice(&a.w[first..first + n]);
-        rest[1][..n].copy_from_slice(&a.add[first..first + n]);
-        let mut result = [0.0f32; 4];
-        // SAFETY: the three arrays have 4 values each.
+        nav_epilogue(a, first, sums, out);
+    }
+}
+
+/// Scores of up to four codes from their sums.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::x86) fn nav_epilogue(a: &NavArgs<'_>, first: usize, sums: __m128i, out: &mut [f32]) {
+    let t = _mm_sub_epi32(_mm_add_epi32(sums, sums), _mm_set1_epi32(15 * a.query.w_sum));
+    let value = _mm_mul_ps(_mm_cvtepi32_ps(t), _mm_set1_ps(a.query.half_step));
+    let (w, add) = (&a.w[first..], &a.add[first..]);
+    if let (Some(w), Some(add), [_, _, _, _]) = (w.first_chunk::<4>(), add.first_chunk::<4>(), &*out) {
+        // SAFETY: w, add and out have 4 values each.
         unsafe {
-            let r = _mm_fmadd_ps(_mm_loadu_ps(rest[0].as_ptr()), value, _mm_loadu_ps(rest[1].as_ptr()));
-            _mm_storeu_ps(result.as_mut_ptr(), r);
+            let score = _mm_fmadd_ps(_mm_loadu_ps(w.as_ptr()), value, _mm_loadu_ps(add.as_ptr()));
+            _mm_storeu_ps(out.as_mut_ptr(), score);
         }
-        out.copy_from_slice(&result[..n]);
+    } else {
+        let mut values = [0.0f32; 4];
+        // SAFETY: values has 4 values.
+        unsafe { _mm_storeu_ps(values.as_mut_ptr(), value) }
+        for (i, o) in out.iter_mut().enumerate() {
+            *o = w[i].mul_add(values[i], add[i]);
+        }
     }
 }
