@@ -162,7 +162,10 @@ fn check_nodes(cfg: &TreeConfig, tree: &Tree) -> Result<(), TreeError> {
             let mut band = None;
             for child in children {
                 let Some(&b) = below.get(child) else {
-                    return broken(format!("node {id} names a child {child} that is not of level {}", level - 1));
+                    return broken(format!(
+                        "node {id} names a child {child} that is not of level {}",
+                        level - 1
+                    ));
                 };
                 if band.is_some_and(|x| x != b) {
                     return broken(format!("node {id} mixes bands"));
@@ -199,12 +202,19 @@ fn check_nodes(cfg: &TreeConfig, tree: &Tree) -> Result<(), TreeError> {
         named.sort_unstable();
         named.dedup();
         if seen != below.len() || named.len() != seen {
-            return broken(format!("{} nodes of level {} but {seen} references to them", below.len(), level - 1));
+            return broken(format!(
+                "{} nodes of level {} but {seen} references to them",
+                below.len(),
+                level - 1
+            ));
         }
         below = here;
     }
     if let Some(inner) = tree.inners.values().find(|i| i.level < 2 || i.level > tree.top.child_level) {
-        return broken(format!("node {} has level {} in a tree of {}", inner.id, inner.level, tree.top.child_level));
+        return broken(format!(
+            "node {} has level {} in a tree of {}",
+            inner.id, inner.level, tree.top.child_level
+        ));
     }
     let children: Vec<u64> = below.keys().copied().collect();
     if children != tree.top.children || children.len() > INNER_MAX {

@@ -52,7 +52,9 @@ pub fn encode_leaf(
 ) -> Result<EncodedRows, TreeError> {
     let (d, padded) = (cfg.dim, rotation.padded());
     if centroid.len() != d || params.mean.len() != d || rotation.dim() != d {
-        return Err(TreeError::Invalid("centroid, mean and rotation must have the collection's dimension".into()));
+        return Err(TreeError::Invalid(
+            "centroid, mean and rotation must have the collection's dimension".into(),
+        ));
     }
     let n = rows.len();
     let space = if cfg.metric == Metric::Dot { CodeSpace::Ip } else { CodeSpace::L2 };
@@ -71,7 +73,9 @@ pub fn encode_leaf(
         f_rescale: Vec::with_capacity(n),
         norm: Vec::with_capacity(n),
         packed: vec![0u8; kernels::packed_len(n, padded)],
-        refine: cfg.refine.then(|| EncodedRefine { nibbles: vec![0u8; n * padded / 2], ..Default::default() }),
+        refine: cfg
+            .refine
+            .then(|| EncodedRefine { nibbles: vec![0u8; n * padded / 2], ..Default::default() }),
     };
     let mut chunk = vec![0f32; CHUNK.min(n) * d];
     let mut prepared = vec![0f32; d];

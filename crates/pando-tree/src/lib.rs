@@ -4,18 +4,20 @@
 //! tree on every machine, for any number of threads and any memory budget.
 
 mod build;
-mod route;
-mod reader;
-mod space;
-mod hashing;
-mod nodes;
 mod check;
-mod encode;
 mod cluster;
+mod encode;
 mod error;
 mod fingerprint;
+mod hashing;
+mod nodes;
+mod reader;
 mod rounds;
+mod route;
+mod routing;
 pub mod search;
+mod soar;
+mod space;
 mod types;
 
 pub use build::{build, should_rebuild};
@@ -26,6 +28,6 @@ pub use fingerprint::{fingerprint, fingerprint_rows};
 pub use pando_kernels::Metric;
 pub use rounds::advance;
 pub use types::{
-    Change, Env, Group, Inner, Leaf, NoRows, Progress, Report, RowSet, Stage, Top, Tree, TreeConfig, TreeParams,
-    UNSPLIT, VectorSource,
+    Change, Env, Group, Inner, Leaf, NoRows, Progress, Report, RowSet, Stage, Top, Tree, TreeConfig,
+    TreeParams, UNSPLIT, VectorSource,
 };

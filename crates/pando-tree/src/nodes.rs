@@ -185,7 +185,8 @@ fn merge(
             let mut best: Option<(f32, usize)> = None;
             for j in 0..nodes.len() {
                 let other = nodes[j].members.len();
-                if j == i || other == 0 || size + other > limits.merged || band(&nodes[j]) != band(&nodes[i]) {
+                if j == i || other == 0 || size + other > limits.merged || band(&nodes[j]) != band(&nodes[i])
+                {
                     continue;
                 }
                 let dist = how.kernels.l2(&centers[i], &centers[j]);

@@ -5,21 +5,27 @@
 
 use pando_kernels::Kernels;
 
+use crate::cluster::KMeans;
+use crate::error::TreeError;
+use crate::nodes::{Children, INNER, center, one_per_band, regroup};
+
 /// Nodes kept per level above the leaves.
 pub(crate) const BEAM: usize = 16;
+/// Up to this many groups are all scored; more are reached through nodes of groups.
+const FLAT_GROUPS: usize = 512;
 /// A candidate: (score or distance, place among the leaves of the router).
 pub(crate) type Candidate = (f32, u32);
 
 /// Centroids of one level in routing space; children of node i are `starts[i]..starts[i + 1]` of the next level.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Level {
-    pub vectors: Vec<f32>,
-    pub norms: Vec<f32>,
-    pub starts: Vec<u32>,
+struct Level {
+    vectors: Vec<f32>,
+    norms: Vec<f32>,
+    starts: Vec<u32>,
 }
 
 impl Level {
-    pub fn new(k: &Kernels, dim: usize, vectors: Vec<f32>, starts: Vec<u32>) -> Self {
+    fn new(k: &Kernels, dim: usize, vectors: Vec<f32>, starts: Vec<u32>) -> Self {
         let norms = vectors.chunks_exact(dim).map(|v| k.norm2(v)).collect();
         Self { vectors, norms, starts }
     }
@@ -28,9 +34,11 @@ impl Level {
 /// Levels from the top down; the last one holds the leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
-    pub kernels: Kernels,
-    pub dim: usize,
-    pub levels: Vec<Level>,
+    kernels: Kernels,
+    dim: usize,
+    levels: Vec<Level>,
+    /// Item at each place of the last level.
+    order: Vec<u32>,
 }
 
 /// The `keep` smallest candidates seen so far, ascending by (score, place).
@@ -57,9 +65,48 @@ impl Best {
 }
 
 impl Router {
-    /// Number of leaves.
-    pub fn leaves(&self) -> usize {
-        self.levels.last().map_or(0, |l| l.norms.len())
+    /// A router over items (leaves) with the given routing vectors (row-major), which `groups` lists.
+    pub fn new(how: &KMeans, vectors: &[f32], groups: &[Vec<u32>]) -> Result<Self, TreeError> {
+        let (k, d) = (&how.kernels, how.dim);
+        let mut centers = Vec::with_capacity(groups.len() * d);
+        for group in groups {
+            centers.extend(center(vectors, group, d));
+        }
+        let mut levels = Vec::new();
+        let mut group_order: Vec<u32> = (0..groups.len() as u32).collect();
+        if groups.len() > FLAT_GROUPS {
+            let bands = vec![0u8; groups.len()];
+            let children = Children { vectors: &centers, bands: &bands };
+            let nodes = regroup(how, &children, one_per_band(&bands), INNER)?;
+            let mut top = Vec::with_capacity(nodes.len() * d);
+            let mut starts = vec![0u32];
+            group_order.clear();
+            for node in &nodes {
+                top.extend(center(&centers, &node.members, d));
+                group_order.extend(&node.members);
+                starts.push(group_order.len() as u32);
+            }
+            levels.push(Level::new(k, d, top, starts));
+        }
+        let mut ordered = Vec::with_capacity(centers.len());
+        let (mut starts, mut order) = (vec![0u32], Vec::new());
+        for &g in &group_order {
+            ordered.extend_from_slice(&centers[g as usize * d..][..d]);
+            order.extend(&groups[g as usize]);
+            starts.push(order.len() as u32);
+        }
+        levels.push(Level::new(k, d, ordered, starts));
+        let mut leaves = Vec::with_capacity(order.len() * d);
+        for &item in &order {
+            leaves.extend_from_slice(&vectors[item as usize * d..][..d]);
+        }
+        levels.push(Level::new(k, d, leaves, Vec::new()));
+        Ok(Self { kernels: *k, dim: d, levels, order })
+    }
+
+    /// The item at a place.
+    pub fn item(&self, place: u32) -> u32 {
+        self.order[place as usize]
     }
 
     /// Routing vector of a leaf.

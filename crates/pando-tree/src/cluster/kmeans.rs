@@ -168,7 +168,8 @@ fn start(how: &KMeans, points: &[f32], k: usize) -> Vec<f32> {
 
 fn random_distinct(how: &KMeans, points: &[f32], k: usize) -> Vec<f32> {
     let d = how.dim;
-    let order = crate::hashing::sample(points.len() / d, points.len() / d, hash(&[how.seed, 1]), |i| i as u64);
+    let order =
+        crate::hashing::sample(points.len() / d, points.len() / d, hash(&[how.seed, 1]), |i| i as u64);
     let mut seen: HashSet<[u8; 32]> = HashSet::new();
     let mut out = Vec::with_capacity(k * d);
     for i in order {

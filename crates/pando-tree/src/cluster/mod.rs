@@ -4,7 +4,7 @@ mod kmeans;
 mod partition;
 
 pub(crate) use kmeans::{KMeans, add, mean_of, members};
-pub(crate) use partition::{MemoryPoints, Points, RowPoints, partition, sample_rows};
+pub(crate) use partition::{MemoryPoints, RowPoints, partition, sample_rows};
 
 /// A clustering: `assign[i]` is the cluster of point i; `centroids` is row-major. No cluster is empty.
 #[derive(Clone, Debug, Default, PartialEq)]

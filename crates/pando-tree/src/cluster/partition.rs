@@ -4,8 +4,8 @@
 
 use rayon::prelude::*;
 
-use super::kmeans::{KMeans, assign_nearest, kmeans, members};
 use super::Clusters;
+use super::kmeans::{KMeans, assign_nearest, kmeans, members};
 use crate::error::TreeError;
 use crate::hashing::{hash, sample};
 use crate::reader::Reader;
@@ -86,11 +86,13 @@ impl Points for RowPoints<'_> {
         let d = self.space.dim;
         self.reader.batches(self.rows, |first, prepared| {
             let assign = &mut assign[first..first + prepared.len() / d];
-            assign.par_chunks_mut(BLOCK).zip(prepared.par_chunks(BLOCK * d)).for_each(|(assign, prepared)| {
-                let mut points = vec![0f32; prepared.len()];
-                self.space.route(prepared, &mut points);
-                assign_nearest(&how.kernels, &points, centroids, d, assign);
-            });
+            assign.par_chunks_mut(BLOCK).zip(prepared.par_chunks(BLOCK * d)).for_each(
+                |(assign, prepared)| {
+                    let mut points = vec![0f32; prepared.len()];
+                    self.space.route(prepared, &mut points);
+                    assign_nearest(&how.kernels, &points, centroids, d, assign);
+                },
+            );
             Ok(())
         })
     }
@@ -180,8 +182,10 @@ fn sub_clusters(
     let k = ((m as u128 * k as u128 + n as u128 / 2) / n as u128).max(1) as usize;
     let how = KMeans { seed: hash(&[how.seed, 12, t as u64]), ..*how };
     let count = sample_rows(d).min(k * SUB_SHARE).max(256);
-    let mut chosen: Vec<u32> =
-        sample(m, count, how.seed, |i| points.key(places[i] as usize)).iter().map(|&i| places[i as usize]).collect();
+    let mut chosen: Vec<u32> = sample(m, count, how.seed, |i| points.key(places[i] as usize))
+        .iter()
+        .map(|&i| places[i as usize])
+        .collect();
     chosen.sort_unstable();
     let mut data = vec![0f32; chosen.len() * d];
     points.fetch(&chosen, &mut data)?;
