@@ -45,62 +45,72 @@ pub(super) fn dot_matrix(a: &[f32], b: &[f32], d: usize, out: &mut [f32]) {
     }
 }
 
+/// One register for each output of a tile.
+type Tile = [[__m256; TILE_N]; TILE_M];
+
+/// Lanes 8k..8k+8 of the 12 inner products of 3 and 4 rows of length `d`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn pass(a: &[f32], b: &[f32], d: usize, k: usize) -> Tile {
+    assert!(a.len() == TILE_M * d && b.len() == TILE_N * d && k < 8);
+    let mut acc = [[_mm256_setzero_ps(); TILE_N]; TILE_M];
+    let whole = d / 64 * 64;
+    let (pa, pb) = (a.as_ptr(), b.as_ptr());
+    let mut at = 8 * k;
+    while at < whole {
+        // SAFETY: at is 8k (k < 8) plus a multiple of 64 and less than `whole`, so at + 8 <= whole <= d: eight
+        // values from there lie in each of the 3 and 4 rows.
+        unsafe {
+            // Three registers of a and one of b: with 12 sums just 16.
+            let mut x = [_mm256_setzero_ps(); TILE_M];
+            for i in 0..TILE_M {
+                x[i] = _mm256_loadu_ps(pa.add(i * d + at));
+            }
+            for j in 0..TILE_N {
+                let y = _mm256_loadu_ps(pb.add(j * d + at));
+                for i in 0..TILE_M {
+                    acc[i][j] = _mm256_fmadd_ps(x[i], y, acc[i][j]);
+                }
+            }
+        }
+        at += 64;
+    }
+    if at < d {
+        for i in 0..TILE_M {
+            let x = load_tail(&a[i * d + whole..(i + 1) * d], k);
+            for j in 0..TILE_N {
+                let y = load_tail(&b[j * d + whole..(j + 1) * d], k);
+                acc[i][j] = _mm256_fmadd_ps(x, y, acc[i][j]);
+            }
+        }
+    }
+    acc
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add(mut a: Tile, b: Tile) -> Tile {
+    for i in 0..TILE_M {
+        for j in 0..TILE_N {
+            a[i][j] = _mm256_add_ps(a[i][j], b[i][j]);
+        }
+    }
+    a
+}
+
 /// The 12 inner products of 3 and 4 rows of length `d`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn tile(a: &[f32], b: &[f32], d: usize) -> [[f32; TILE_N]; TILE_M] {
-    let zero = _mm256_setzero_ps();
-    // Lanes 8k..8k+8 of every output.
-    let mut lanes = [[[zero; TILE_N]; TILE_M]; 8];
-    let whole = d / 64 * 64;
-    for (k, lanes) in lanes.iter_mut().enumerate() {
-        let mut acc = [[zero; TILE_N]; TILE_M];
-        for start in (0..whole).step_by(64) {
-            let mut y = [zero; TILE_N];
-            for j in 0..TILE_N {
-                y[j] = eight(b, j * d + start + k * 8);
-            }
-            for i in 0..TILE_M {
-                let x = eight(a, i * d + start + k * 8);
-                for j in 0..TILE_N {
-                    acc[i][j] = _mm256_fmadd_ps(x, y[j], acc[i][j]);
-                }
-            }
-        }
-        if whole + k * 8 < d {
-            for i in 0..TILE_M {
-                let x = load_tail(&a[i * d + whole..(i + 1) * d], k);
-                for j in 0..TILE_N {
-                    let y = load_tail(&b[j * d + whole..(j + 1) * d], k);
-                    acc[i][j] = _mm256_fmadd_ps(x, y, acc[i][j]);
-                }
-            }
-        }
-        *lanes = acc;
-    }
+    // Folding 64 -> 32 adds k and k + 4, 32 -> 16 then k and k + 2, 16 -> 8 then k and k + 1.
+    let even = add(add(pass(a, b, d, 0), pass(a, b, d, 4)), add(pass(a, b, d, 2), pass(a, b, d, 6)));
+    let odd = add(add(pass(a, b, d, 1), pass(a, b, d, 5)), add(pass(a, b, d, 3), pass(a, b, d, 7)));
+    let sum = add(even, odd);
     let mut out = [[0.0; TILE_N]; TILE_M];
     for i in 0..TILE_M {
-        let mut v = [zero; TILE_N];
-        for j in 0..TILE_N {
-            let (l, m) = ([0, 2, 1, 3], [4, 6, 5, 7]);
-            let mut s = [zero; 4];
-            for k in 0..4 {
-                s[k] = _mm256_add_ps(lanes[l[k]][i][j], lanes[m[k]][i][j]);
-            }
-            v[j] = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
-        }
-        out[i] = fold_four(v);
+        out[i] = fold_four(sum[i]);
     }
     out
-}
-
-/// Eight values from `start`.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn eight(x: &[f32], start: usize) -> __m256 {
-    let x = &x[start..start + 8];
-    // SAFETY: x has 8 values; the load is unaligned.
-    unsafe { _mm256_loadu_ps(x.as_ptr()) }
 }
 
 /// The ends of four folds at once: 8 -> 4 -> 2 -> 1 lanes, and + 0.0.

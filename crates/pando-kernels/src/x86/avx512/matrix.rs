@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::float::dot;
-use super::{avx2, fold16, load, load_tail};
+use super::{avx2, fold16, load_tail};
 
 /// Rows of `a` in a tile.
 const TILE_M: usize = 6;
@@ -43,60 +43,71 @@ pub(super) fn dot_matrix(a: &[f32], b: &[f32], d: usize, out: &mut [f32]) {
     }
 }
 
-/// The 24 inner products of 6 and 4 rows of length `d`.
+/// One register for each output of a tile.
+type Tile = [[__m512; TILE_N]; TILE_M];
+
+/// Lanes 16k..16k+16 of the 24 inner products of 6 and 4 rows of length `d`.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn tile(a: &[f32], b: &[f32], d: usize) -> [[f32; TILE_N]; TILE_M] {
-    let zero = _mm512_setzero_ps();
-    // Lanes 16k..16k+16 of every output.
-    let mut lanes = [[[zero; TILE_N]; TILE_M]; 4];
+fn pass(a: &[f32], b: &[f32], d: usize, k: usize) -> Tile {
+    assert!(a.len() == TILE_M * d && b.len() == TILE_N * d && k < 4);
+    let mut acc = [[_mm512_setzero_ps(); TILE_N]; TILE_M];
     let whole = d / 64 * 64;
-    for (k, lanes) in lanes.iter_mut().enumerate() {
-        let mut acc = [[zero; TILE_N]; TILE_M];
-        for start in (0..whole).step_by(64) {
-            let mut y = [zero; TILE_N];
+    let (pa, pb) = (a.as_ptr(), b.as_ptr());
+    let mut at = 16 * k;
+    while at < whole {
+        // SAFETY: at is 16k (k < 4) plus a multiple of 64 and less than `whole`, so at + 16 <= whole <= d:
+        // sixteen values from there lie in each of the 6 and 4 rows.
+        unsafe {
+            let mut y = [_mm512_setzero_ps(); TILE_N];
             for j in 0..TILE_N {
-                y[j] = sixteen(b, j * d + start + k * 16);
+                y[j] = _mm512_loadu_ps(pb.add(j * d + at));
             }
             for i in 0..TILE_M {
-                let x = sixteen(a, i * d + start + k * 16);
+                let x = _mm512_loadu_ps(pa.add(i * d + at));
                 for j in 0..TILE_N {
                     acc[i][j] = _mm512_fmadd_ps(x, y[j], acc[i][j]);
                 }
             }
         }
-        if whole < d {
-            for i in 0..TILE_M {
-                let x = load_tail(&a[i * d + whole..(i + 1) * d], k);
-                for j in 0..TILE_N {
-                    let y = load_tail(&b[j * d + whole..(j + 1) * d], k);
-                    acc[i][j] = _mm512_fmadd_ps(x, y, acc[i][j]);
-                }
+        at += 64;
+    }
+    if at < d {
+        for i in 0..TILE_M {
+            let x = load_tail(&a[i * d + whole..(i + 1) * d], k);
+            for j in 0..TILE_N {
+                let y = load_tail(&b[j * d + whole..(j + 1) * d], k);
+                acc[i][j] = _mm512_fmadd_ps(x, y, acc[i][j]);
             }
         }
-        *lanes = acc;
     }
+    acc
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn add(mut a: Tile, b: Tile) -> Tile {
+    for i in 0..TILE_M {
+        for j in 0..TILE_N {
+            a[i][j] = _mm512_add_ps(a[i][j], b[i][j]);
+        }
+    }
+    a
+}
+
+/// The 24 inner products of 6 and 4 rows of length `d`.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn tile(a: &[f32], b: &[f32], d: usize) -> [[f32; TILE_N]; TILE_M] {
+    // Folding 64 -> 32 adds k and k + 2, 32 -> 16 then k and k + 1.
+    let sum = add(add(pass(a, b, d, 0), pass(a, b, d, 2)), add(pass(a, b, d, 1), pass(a, b, d, 3)));
     let mut out = [[0.0; TILE_N]; TILE_M];
     for i in 0..TILE_M {
         let mut v = [_mm256_setzero_ps(); TILE_N];
         for j in 0..TILE_N {
-            let (b0, b1) = (
-                _mm512_add_ps(lanes[0][i][j], lanes[2][i][j]),
-                _mm512_add_ps(lanes[1][i][j], lanes[3][i][j]),
-            );
-            v[j] = fold16(_mm512_add_ps(b0, b1));
+            v[j] = fold16(sum[i][j]);
         }
         out[i] = avx2::fold_four(v);
     }
     out
-}
-
-/// Sixteen values from `start`.
-#[inline]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn sixteen(x: &[f32], start: usize) -> __m512 {
-    match x[start..].first_chunk::<16>() {
-        Some(x) => load(x, 0),
-        None => _mm512_setzero_ps(),
-    }
 }
