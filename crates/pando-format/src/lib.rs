@@ -63,7 +63,7 @@ pub use object::plan::{ALGORITHM_VERSION, Plan, PlanContents};
 pub use pack::{BLOCK_ALIGNMENT, PackSummary, PackWriter, Placed, check_pack_header};
 pub use pando_kernels::Metric;
 pub use row_set::{RowSet, chunk_of, encode_row_set};
-pub use rows::{Column, Rows, RowsBuilder};
+pub use rows::{Column, Rows, RowsBuilder, check_vector};
 pub use segment::{
     BatchPlace, PAGE_BYTES, SegmentBatch, SegmentPayload, SegmentSide, SegmentSummary, SegmentWriter,
     rows_per_batch,

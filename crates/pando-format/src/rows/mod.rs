@@ -20,6 +20,7 @@ pub(crate) use self::arrow::{
     vector_to_array,
 };
 pub use self::builder::RowsBuilder;
+pub use self::validate::check_vector;
 use crate::error::InputError;
 use crate::ids::RecordId;
 use crate::value::{AttributeType, Value, check_name};
