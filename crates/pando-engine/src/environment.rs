@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_coordination::Coordinator;
 use pando_kernels::Kernels;
-pub use pando_store::{Clock, SystemClock};
 use pando_store::Store;
 pub use pando_store::{Clock, SystemClock};
 
+use crate::block::Cache;
+use crate::query::SearcherPool;
 use crate::settings::Settings;
 
 /// Where nonces and uuids come from: the only randomness of the engine, and none of it reaches a root's index.
@@ -94,11 +95,13 @@ pub struct Environment {
     /// CPU work of checkpoints, so that they do not starve searches.
     pub compact_cpu: Arc<rayon::ThreadPool>,
     /// Verified blocks.
-    pub cache: Arc<BlockCache>,
+    pub cache: Cache,
     /// Resident vectors and navigation of open roots.
     pub resident: Arc<MemoryBudget>,
     /// Vectors and attributes of tails.
     pub tails: Arc<MemoryBudget>,
+    /// Scratch memory of searches.
+    pub searchers: Arc<SearcherPool>,
     /// What an operator tunes.
     pub settings: Arc<Settings>,
 }

@@ -9,7 +9,6 @@ use crate::tail::Tail;
 
 /// A root (none before the first checkpoint) and the tail past it. A read also has a position: the last log entry
 /// that it sees, at least the root's.
-#[derive(Debug)]
 pub struct View {
     /// The root.
     pub root: Option<Arc<OpenRoot>>,
@@ -18,6 +17,12 @@ pub struct View {
     /// Entries past the root.
     pub tail: Arc<Tail>,
     empty: Option<Nav>,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "View({:?}, {:?})", self.root, self.tail)
+    }
 }
 
 impl View {

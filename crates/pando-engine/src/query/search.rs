@@ -1,13 +1,12 @@
 //! One search as a task that runs on the CPU pool and says what it needs loaded: it never waits for storage.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pando_kernels::ExactQuery;
-use pando_tree::search::{Nav, RowMask, SearchParams, Searcher};
+use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
 
 use crate::view::View;
-use crate::root::{OpenRoot, RowVectors, WaveLeaves, WaveView};
+use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
 use crate::tail::TailReader;
 
 /// What a search needs before it can go on.
@@ -17,8 +16,8 @@ pub enum Need {
     Groups(Vec<u32>),
     /// Vectors of these root rows.
     Vectors(Vec<u64>),
-    /// Rows of these tail bodies, read again from the log.
-    Bodies(Vec<u32>),
+    /// Vectors of these tail rows (row, body, place in it), read again from the log.
+    TailVectors(Vec<(u64, u32, u32)>),
     /// Nothing: the search is over.
     Nothing,
 }
@@ -30,6 +29,18 @@ pub struct Ranked {
     pub row: u64,
     /// f64 distance of the original vectors.
     pub distance: f64,
+}
+
+/// What a search came to.
+pub struct Found {
+    /// The rows of the answer and possibly more that tie with the last, in no order.
+    pub ranked: Vec<Ranked>,
+    /// Work done.
+    pub counters: Counters,
+    /// Tail rows scanned.
+    pub tail_rows: u64,
+    /// For the next search.
+    pub searcher: Box<Searcher>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +63,13 @@ pub struct SearchTask {
     scanned: bool,
     wave: Vec<u32>,
     leaves: WaveLeaves,
+    /// Blocks loaded for this wave: here whatever the cache does meanwhile.
+    held: Vec<(u32, Arc<GroupBlocks>)>,
     vectors: RowVectors,
     rows: Vec<u64>,
     distances: Vec<f32>,
     ranked: Vec<Ranked>,
     tail_rows: u64,
-    busy: Duration,
 }
 
 /// Rows that a read at a position must not see: dead in the root, or hidden by the tail.
@@ -79,6 +91,7 @@ impl RowMask for Mask<'_> {
 impl SearchTask {
     /// A search for `query` (original vector) in `view` at `position`.
     pub fn new(view: Arc<View>, position: u64, query: Vec<f32>, params: SearchParams, searcher: Box<Searcher>) -> Self {
+        let vectors = RowVectors::new(query.len());
         Self {
             view,
             position,
@@ -89,12 +102,12 @@ impl SearchTask {
             scanned: false,
             wave: Vec::new(),
             leaves: WaveLeaves::default(),
-            vectors: RowVectors::default(),
+            held: Vec::new(),
+            vectors,
             rows: Vec::new(),
             distances: Vec::new(),
             ranked: Vec::new(),
             tail_rows: 0,
-            busy: Duration::ZERO,
         }
     }
 
@@ -124,7 +137,7 @@ impl SearchTask {
                         (self.phase, self.scanned) = (Phase::Rerank, true);
                         continue;
                     };
-                    if let Err(missing) = root.gather(&self.wave, &mut self.leaves) {
+                    if let Err(missing) = root.gather(&self.wave, &self.held, &mut self.leaves) {
                         return Need::Groups(missing);
                     }
                     let wave = WaveView { table: root.groups(), wave: &self.leaves };
@@ -163,26 +176,49 @@ impl SearchTask {
 
     /// Exact f32 distances of `self.rows` into `self.distances`, if all vectors are at hand.
     fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
-        let mut missing = Missing::default();
+        let mut missing = self.collect(root, tail);
+        if !missing.is_empty() {
+            // Storage is asked once for everything that the re-rank is likely to want.
+            let wanted: Vec<u64> = self.searcher.candidates().iter().take(PREFETCH_ROWS).map(|c| c.row).collect();
+            for row in wanted {
+                missing.find(row, root, tail, &self.vectors);
+            }
+            return missing.need();
+        }
         self.distances.clear();
         let frame = nav.frame();
-        for row in &self.rows {
+        for (at, row) in self.rows.iter().enumerate() {
+            if let (Some(root), Some(ahead)) = (root, self.rows.get(at + PREFETCH_AHEAD)) {
+                root.prefetch(*ahead);
+            }
             if let Some(vector) = missing.find(*row, root, tail, &self.vectors) {
                 self.distances.push(frame.exact(self.searcher.prepared_query(), vector));
             }
         }
-        if missing.vectors.is_empty() {
-            return missing.need();
-        }
-        // Storage is asked once for everything that the re-rank is likely to want.
-        for candidate in self.searcher.candidates().iter().take(PREFETCH_ROWS) {
-            missing.find(candidate.row, root, tail, &self.vectors);
-        }
         missing.need()
+    }
+
+    /// Makes the vectors of `self.rows` readable as far as memory and cache have them; what is missing has to be loaded.
+    fn collect(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Missing {
+        let mut missing = Missing::default();
+        for row in &self.rows {
+            if missing.find(*row, root, tail, &self.vectors).is_some() || missing.tail.last().is_some_and(|t| t.0 == *row) {
+                continue;
+            }
+            // Damage is found again, and reported, by the load.
+            if root.is_some_and(|root| root.copy_cached(*row, &mut self.vectors).unwrap_or(false)) {
+                missing.vectors.pop();
+            }
+        }
+        missing
     }
 
     /// f64 distances of the last rows.
     fn rank(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Need {
+        let missing = self.collect(root, tail);
+        if !missing.is_empty() {
+            return missing.need();
+        }
         let exact = ExactQuery::new(self.view.tail.frame().kernels(), self.view.tail.frame().metric(), &self.query);
         let mut missing = Missing::default();
         self.ranked.clear();
@@ -194,19 +230,20 @@ impl SearchTask {
         missing.need()
     }
 
+    /// Takes blocks that were loaded for [`Need::Groups`].
+    pub fn hold(&mut self, blocks: Vec<(u32, Arc<GroupBlocks>)>) {
+        self.held = blocks;
+    }
+
     /// Takes vectors that were loaded for [`Need::Vectors`].
     pub fn supply(&mut self, vectors: RowVectors) {
         self.vectors = vectors;
     }
 
-    /// Adds time spent on the CPU.
-    pub fn add_busy(&mut self, time: Duration) {
-        self.busy += time;
-    }
-
-    /// The rows of the answer and possibly more that tie with the last, in no order; and the searcher for the next query.
-    pub fn finish(self) -> (Vec<Ranked>, Box<Searcher>, u64, Duration) {
-        (self.ranked, self.searcher, self.tail_rows, self.busy)
+    /// Ends the search.
+    pub fn finish(self) -> Found {
+        let counters = self.searcher.counters();
+        Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, searcher: self.searcher }
     }
 
     /// The view searched.
@@ -217,15 +254,21 @@ impl SearchTask {
 
 /// Rows of candidates asked for in one read when storage has to be read at all.
 const PREFETCH_ROWS: usize = 256;
+/// Rows between the one being measured and the one whose vector is fetched ahead.
+const PREFETCH_AHEAD: usize = 3;
 
 /// What was not at hand.
 #[derive(Default)]
 struct Missing {
     vectors: Vec<u64>,
-    bodies: Vec<u32>,
+    tail: Vec<(u64, u32, u32)>,
 }
 
 impl Missing {
+    fn is_empty(&self) -> bool {
+        self.vectors.is_empty() && self.tail.is_empty()
+    }
+
     fn find<'a>(
         &mut self,
         row: u64,
@@ -237,7 +280,8 @@ impl Missing {
             let index = tail.index_of(row)?;
             let vector = tail.vector(index).or_else(|| loaded.get(row));
             if vector.is_none() {
-                self.bodies.push(tail.locate(index).0);
+                let (body, place) = tail.locate(index);
+                self.tail.push((row, body, place));
             }
             return vector;
         }
@@ -254,10 +298,8 @@ impl Missing {
             self.vectors.dedup();
             return Need::Vectors(self.vectors);
         }
-        if !self.bodies.is_empty() {
-            self.bodies.sort_unstable();
-            self.bodies.dedup();
-            return Need::Bodies(self.bodies);
+        if !self.tail.is_empty() {
+            return Need::TailVectors(self.tail);
         }
         Need::Nothing
     }

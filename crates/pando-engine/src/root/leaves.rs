@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use pando_format::{DecodedLeafBlock, DecodedRefineBlock, GroupBlock, LeafPlace, SlotKind};
 use pando_tree::search::{LeafPart, LeafSource, RefinePart};
 
+use crate::environment::Reservation;
 use crate::error::{Error, Result};
 
 /// A group's blocks, decoded: base first.
@@ -12,6 +13,8 @@ use crate::error::{Error, Result};
 pub struct GroupBlocks {
     /// Codes, and the refine codes of the same slots where the collection has them.
     pub blocks: Vec<(DecodedLeafBlock, Option<DecodedRefineBlock>)>,
+    /// Bytes that it holds of the budget, when it is kept.
+    pub reservation: Option<Reservation>,
 }
 
 impl GroupBlocks {

@@ -5,6 +5,7 @@
 //! attributes beyond the tails' budget are dropped and read back from the log (law 9).
 
 mod codes;
+mod spill;
 #[cfg(test)]
 mod tests;
 
@@ -12,12 +13,14 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use arrow_array::Array;
 use pando_format::{AttributeType, Entry, KeyRecord, Operation, RecordId, Rows};
 use pando_tree::search::{Frame, LeafPart};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::environment::{MemoryBudget, Reservation};
 pub use codes::{CodedRows, TailCodes};
+pub use spill::body_rows;
 
 /// A dead_at of rows that live.
 const ALIVE: u64 = u64::MAX;
@@ -127,12 +130,17 @@ struct Inner {
 }
 
 /// Log entries past one root (or past nothing).
-#[derive(Debug)]
 pub struct Tail {
     frame: Arc<Frame>,
     base: LogFacts,
     budget: Arc<MemoryBudget>,
     inner: RwLock<Inner>,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tail({:?})", self.inner.read().facts)
+    }
 }
 
 impl Tail {
@@ -216,7 +224,7 @@ impl Inner {
                 body,
                 place,
             }));
-            for (name, kind) in rows.attribute_types() {
+            for (name, kind) in rows.fields() {
                 self.attributes.entry(name.to_owned()).or_insert(kind);
             }
             self.keep_body(entry, index as u32, rows, budget);
@@ -227,7 +235,7 @@ impl Inner {
                 Operation::Upsert { body, from, to } => {
                     let rows = &loaded.bodies[*body as usize];
                     for place in *from..*to {
-                        self.write(&rows.id(place as usize), next, sequence, prepared);
+                        self.write(&rows.ids()[place as usize], next, sequence, prepared);
                         next += 1;
                     }
                 }
@@ -310,7 +318,7 @@ impl Inner {
 
     /// Keeps the body's rows in memory as long as the budget allows; older bodies are spilled first.
     fn keep_body(&mut self, entry: &Arc<Entry>, index: u32, rows: &Arc<Rows>, budget: &Arc<MemoryBudget>) {
-        let bytes = rows.memory_bytes() as u64;
+        let bytes = memory_of(rows);
         let mut reservation = budget.reserve(bytes);
         while reservation.is_none() {
             let Some(oldest) = self.resident.pop_front() else { break };
@@ -330,6 +338,14 @@ impl Inner {
         let row = &self.rows[index];
         row.sequence <= position && position < row.dead_at
     }
+}
+
+/// About the bytes of memory that rows hold.
+pub fn memory_of(rows: &Rows) -> u64 {
+    let text = |id: &RecordId| if let RecordId::Str(text) = id { text.len() } else { 0 };
+    let ids = rows.ids().iter().map(|id| size_of::<RecordId>() + text(id)).sum::<usize>();
+    let columns = rows.columns().iter().map(|c| c.array().get_array_memory_size()).sum::<usize>();
+    (ids + columns + rows.vectors().len() * 4) as u64
 }
 
 /// The tail under its read lock.
@@ -421,6 +437,22 @@ impl<'a> TailReader<'a> {
     /// Indexes of the rows that live at `position`, ascending.
     pub fn visible_rows(&self, position: u64) -> impl Iterator<Item = usize> + '_ {
         (0..self.inner.rows.len()).filter(move |index| self.inner.visible(*index, position))
+    }
+
+    /// Ids that the tail speaks of at `position`, ascending: with their row, or without where it deleted them.
+    pub fn ids(&self, position: u64) -> Vec<(RecordId, Option<u64>)> {
+        let mut out: Vec<_> = self
+            .inner
+            .ids
+            .keys()
+            .filter_map(|id| match self.lookup(id, position) {
+                Lookup::Unknown => None,
+                Lookup::Deleted => Some((id.clone(), None)),
+                Lookup::Row(index) => Some((id.clone(), Some(self.row_number(index as usize)))),
+            })
+            .collect();
+        out.sort_unstable();
+        out
     }
 
     /// Number of a tail row.

@@ -1,0 +1,177 @@
+//! Runs searches: CPU work on its pool, loads on tokio, ranking and records at the end.
+
+use std::sync::Arc;
+
+use pando_tree::search::{DEFAULT_EPS0, Effort as TreeEffort, SearchParams, Searcher, calibrate};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::records::RecordReader;
+use super::search::{Found, Need, Ranked, SearchTask};
+use crate::api::{Effort, Include, Match, Method, QueryAnswer, Token, Work};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::root::RowVectors;
+use crate::tail::{BodyRows, body_rows};
+use crate::view::View;
+
+/// Searchers that wait for the next query: their scratch memory is warm.
+#[derive(Default)]
+pub struct SearcherPool {
+    idle: Mutex<Vec<Box<Searcher>>>,
+}
+
+/// Idle searchers kept.
+const IDLE_SEARCHERS: usize = 32;
+
+impl SearcherPool {
+    fn take(&self) -> Box<Searcher> {
+        self.idle.lock().pop().unwrap_or_default()
+    }
+
+    fn put(&self, searcher: Box<Searcher>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_SEARCHERS {
+            idle.push(searcher);
+        }
+    }
+}
+
+/// What all queries of one call share.
+#[derive(Clone)]
+pub struct Plan {
+    /// View and position.
+    pub view: Arc<View>,
+    /// Last log entry seen.
+    pub position: u64,
+    /// Collection.
+    pub token: Token,
+    /// Number of results.
+    pub top_k: usize,
+    /// Effort of an approximate search.
+    pub effort: Effort,
+    /// Width of bounds.
+    pub epsilon: Option<f32>,
+    /// Compare with every row.
+    pub exact: bool,
+    /// What matches carry.
+    pub include: Include,
+}
+
+/// Runs `work` on the CPU pool.
+pub async fn on_cpu<T: Send + 'static>(
+    pool: &Arc<rayon::ThreadPool>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (send, receive) = oneshot::channel();
+    pool.spawn(move || {
+        // Nobody waits any more: the work is not worth beginning.
+        if !send.is_closed() {
+            let _ = send.send(work());
+        }
+    });
+    receive.await.map_err(|_| Error::internal("a task of the CPU pool did not finish"))
+}
+
+/// One query.
+pub async fn search(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<QueryAnswer> {
+    let started = env.clock.now();
+    let (ranked, work) = match plan.exact {
+        true => super::exact::search(env, plan, query).await?,
+        false => approximate(env, plan, query).await?,
+    };
+    let matches = matches(env, plan, ranked).await?;
+    Ok(QueryAnswer {
+        matches,
+        root: plan.view.root.as_ref().map(|root| root.id()),
+        token: plan.token,
+        complete: true,
+        incomplete_reason: None,
+        method: if plan.exact { Method::Exact } else { Method::Approximate },
+        work,
+        latency: env.clock.now().saturating_sub(started),
+    })
+}
+
+/// How many leaves a search looks at.
+fn effort(plan: &Plan) -> TreeEffort {
+    match plan.effort {
+        Effort::Leaves(leaves) => TreeEffort::Leaves(leaves as usize),
+        Effort::RecallTarget(target) => {
+            let table = plan.view.root.as_ref().and_then(|root| root.margins());
+            calibrate::effort_for(table.as_ref(), plan.top_k, target)
+        }
+    }
+}
+
+async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
+    let params =
+        SearchParams { k: plan.top_k, eps0: plan.epsilon.unwrap_or(DEFAULT_EPS0), effort: effort(plan) };
+    let searcher = env.searchers.take();
+    let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, searcher);
+    loop {
+        let (back, need) = on_cpu(&env.cpu, move || {
+            let need = task.run();
+            (task, need)
+        })
+        .await?;
+        task = back;
+        let root = plan.view.root.as_ref();
+        match need {
+            Need::Nothing => break,
+            Need::Groups(groups) => {
+                let root = root.ok_or_else(|| Error::internal("a search asks for leaves without a root"))?;
+                let blocks = root.load_groups(&groups).await?;
+                task.hold(groups.into_iter().zip(blocks).collect());
+            }
+            Need::Vectors(rows) => {
+                let root = root.ok_or_else(|| Error::internal("a search asks for rows without a root"))?;
+                task.supply(root.load_vectors(&rows).await?);
+            }
+            Need::TailVectors(rows) => task.supply(tail_vectors(env, &plan.view, &rows).await?),
+        }
+    }
+    let Found { ranked, counters, tail_rows, searcher } = task.finish();
+    env.searchers.put(searcher);
+    let work = Work {
+        leaves_scanned: counters.leaves.into(),
+        codes_scanned: counters.codes,
+        codes_refined: counters.refined,
+        vectors_reranked: counters.reranked,
+        tail_rows,
+    };
+    Ok((ranked, work))
+}
+
+async fn tail_vectors(env: &Environment, view: &View, rows: &[(u64, u32, u32)]) -> Result<RowVectors> {
+    let dim = view.tail.frame().dim();
+    let mut out = RowVectors::new(dim);
+    for (row, body, place) in rows {
+        let body = view.tail.read().body(*body);
+        let rows = match body {
+            BodyRows::Resident(rows) => rows,
+            BodyRows::Spilled { entry, index } => body_rows(env, &entry, index, dim).await?,
+        };
+        out.insert(*row, rows.vector(*place as usize));
+    }
+    Ok(out)
+}
+
+/// Orders rows by (distance, id), cuts to k and reads what matches carry.
+async fn matches(env: &Environment, plan: &Plan, mut ranked: Vec<Ranked>) -> Result<Vec<Match>> {
+    ranked.sort_by(|a, b| a.distance.total_cmp(&b.distance).then(a.row.cmp(&b.row)));
+    // Rows that tie with the k-th stay until their ids decide.
+    if let Some(last) = ranked.get(plan.top_k.wrapping_sub(1)).map(|r| r.distance) {
+        ranked.retain(|r| r.distance <= last);
+    }
+    let reader = RecordReader::new(env, &plan.view, &plan.include);
+    let mut rows = Vec::with_capacity(ranked.len());
+    for r in ranked {
+        rows.push((r.distance, reader.id(r.row).await?, r.row));
+    }
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+    rows.truncate(plan.top_k);
+    let distances: Vec<f64> = rows.iter().map(|(distance, _, _)| *distance).collect();
+    let records = reader.records(rows.into_iter().map(|(_, id, row)| (row, id)).collect()).await?;
+    Ok(records.into_iter().zip(distances).map(|(record, distance)| Match { record, distance }).collect())
+}
