@@ -175,7 +175,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..60u64).prop_map(Step::Remove),
         1 => (0..300usize).prop_map(|kib| Step::Budget(kib * KIB)),
     ];
-    prop::collection::vec(step, 1..400)
+    prop::collection::vec(step, 1..200)
 }
 
 proptest! {
