@@ -43,9 +43,7 @@ impl Simd {
             Simd::Avx512 => crate::x86::avx512_table(),
             #[cfg(not(target_arch = "x86_64"))]
             Simd::Avx2 | Simd::Avx512 => Err(UnsupportedSimd::Missing { simd: self, missing: "x86_64" }),
-            Simd::Neon => {
-                Err(UnsupportedSimd::Missing { simd: self, missing: "a NEON kernel set in this build" })
-            }
+            Simd::Neon => Err(UnsupportedSimd::Missing { simd: self, missing: "NEON code in this build" }),
         }
     }
 }

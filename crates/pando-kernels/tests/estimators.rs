@@ -49,7 +49,15 @@ fn data(rng: &mut Rng, d: usize, shape: &str) -> Vec<f32> {
     x
 }
 
-fn run(space: CodeSpace, d: usize, shift: f32, shape: &str, planes: Planes, eps0: f32) -> (Errors, Errors) {
+fn run(
+    space: CodeSpace,
+    d: usize,
+    shift: f32,
+    shape: &str,
+    centred: bool,
+    planes: Planes,
+    eps0: f32,
+) -> (Errors, Errors) {
     let k = Kernels::detect();
     let mut rng = Rng(d as u64 + 17);
     let (mut one, mut five) = (Errors::default(), Errors::default());
@@ -58,7 +66,10 @@ fn run(space: CodeSpace, d: usize, shift: f32, shape: &str, planes: Planes, eps0
         let rotation = Rotation::new(round, d);
         let padded = rotation.padded();
         let mu: Vec<f32> = rng.gauss_vec(d).iter().map(|v| v * shift + shift).collect();
-        let c: Vec<f32> = rng.gauss_vec(d).iter().zip(&mu).map(|(v, m)| v * 0.7 + m).collect();
+        let mean = mu.clone();
+        // A mean that is not taken off: the codes must stay unbiased, only the query's step grows.
+        let mu = if centred { mu } else { vec![0.0; d] };
+        let c: Vec<f32> = rng.gauss_vec(d).iter().zip(&mean).map(|(v, m)| v * 0.7 + m).collect();
         let rotated = |x: &[f32], y: &[f32]| {
             let diff: Vec<f32> = x.iter().zip(y).map(|(a, b)| a - b).collect();
             let mut out = vec![0.0; padded];
@@ -85,7 +96,7 @@ fn run(space: CodeSpace, d: usize, shift: f32, shape: &str, planes: Planes, eps0
         let f_rescale: Vec<f32> = bits.iter().map(|f| f.f_rescale).collect();
         let norm: Vec<f32> = bits.iter().map(|f| f.norm).collect();
         for _ in 0..queries {
-            let q: Vec<f32> = rng.gauss_vec(d).iter().zip(&mu).map(|(v, m)| v + m).collect();
+            let q: Vec<f32> = rng.gauss_vec(d).iter().zip(&mean).map(|(v, m)| v + m).collect();
             let query = ScanQuery::new(&rotated(&q, &mu), planes);
             let g = k.l2(&q, &c);
             let g_add = if space == CodeSpace::L2 { g } else { -k.dot(&q, &c) };
@@ -112,19 +123,23 @@ fn run(space: CodeSpace, d: usize, shift: f32, shape: &str, planes: Planes, eps0
     (one, five)
 }
 
+/// (dimension, mean of the data, shape of the residuals, mu follows the mean)
+const SETS: [(usize, f32, &str, bool); 6] = [
+    (384, 0.0, "gauss", true),
+    (384, 3.0, "gauss", true),
+    (384, 0.3, "gauss", false),
+    (100, 0.0, "gauss", true),
+    (768, 1.0, "skewed", true),
+    (1024, 0.0, "gauss", true),
+];
+
 #[test]
 fn estimates_are_unbiased_and_bounded() {
     for space in [CodeSpace::L2, CodeSpace::Ip] {
-        for (d, shift, shape) in [
-            (384, 0.0, "gauss"),
-            (384, 3.0, "gauss"),
-            (100, 0.0, "gauss"),
-            (768, 1.0, "skewed"),
-            (1024, 0.0, "gauss"),
-        ] {
-            let (one, five) = run(space, d, shift, shape, Planes::P6, 2.5);
+        for (d, shift, shape, centred) in SETS {
+            let (one, five) = run(space, d, shift, shape, centred, Planes::P6, 2.5);
             println!(
-                "{space:?} d {d} shift {shift} {shape}: 1 bit mean {:+.4} sigma {:.4} outside {:.4}; 5 bits mean {:+.4} sigma {:.4} outside {:.4}",
+                "{space:?} d {d} shift {shift} {shape} {centred}: 1 bit {:+.4} {:.4} outside {:.4}; 5 bits {:+.4} {:.4} outside {:.4}",
                 one.mean(),
                 one.sigma(),
                 one.outside(),
@@ -132,8 +147,36 @@ fn estimates_are_unbiased_and_bounded() {
                 five.sigma(),
                 five.outside()
             );
+            // 24,000 pairs, but the 200 rows and 20 queries of a round share their errors' signs.
+            assert!(one.mean().abs() < 0.06 && five.mean().abs() < 0.006, "bias");
+            assert!(one.outside() < 0.012 && five.outside() < 0.012, "outside the bound");
+            assert!((one.sigma() / 0.755 - 1.0).abs() < 0.1, "sigma of 1 bit");
+            if centred {
+                // 6 planes add their own part: sqrt(.057^2 + .03^2) at |q| = |q - c|.
+                assert!(five.sigma() < 0.075, "sigma of 5 bits with 6 planes");
+            }
         }
     }
+}
+
+#[test]
+fn eight_planes_show_the_codes_own_error() {
+    for (d, shift, shape, centred) in SETS {
+        let (one, five) = run(CodeSpace::L2, d, shift, shape, centred, Planes::P8, 2.5);
+        println!("d {d} {shape} {centred}: {:.4} {:.4}", one.sigma(), five.sigma());
+        assert!((one.sigma() / 0.755 - 1.0).abs() < 0.1);
+        if d >= 384 && centred {
+            assert!((five.sigma() / 0.057 - 1.0).abs() < 0.1);
+        }
+        assert!(one.outside() < 0.012 && five.outside() < 0.012);
+    }
+}
+
+#[test]
+fn a_smaller_eps0_leaves_more_outside() {
+    let (one, five) = run(CodeSpace::L2, 384, 0.0, "gauss", true, Planes::P6, 1.0);
+    // One standard error, one side: 15.9 %.
+    assert!((one.outside() - 0.159).abs() < 0.03 && (five.outside() - 0.159).abs() < 0.03);
 }
 
 #[test]
@@ -143,7 +186,7 @@ fn nav_error_is_near_the_theory() {
     for d in [128usize, 384, 1024] {
         let mut squares = 0.0;
         let mut sum = 0.0;
-        let n = 4000;
+        let n = 4000i32;
         for _ in 0..n {
             let (c, q) = (rng.gauss_vec(d), rng.gauss_vec(d));
             let mut code = vec![0u8; d / 2];
@@ -155,6 +198,8 @@ fn nav_error_is_near_the_theory() {
             sum += e;
             squares += e * e;
         }
-        println!("nav d {d}: mean {:+.4} sigma {:.4}", sum / n as f64, (squares / n as f64).sqrt());
+        let (mean, sigma) = (sum / f64::from(n), (squares / f64::from(n)).sqrt());
+        println!("nav d {d}: mean {mean:+.4} sigma {sigma:.4}");
+        assert!(mean.abs() < 0.006 && (sigma / 0.106 - 1.0).abs() < 0.1);
     }
 }

@@ -32,16 +32,14 @@ impl Rng {
     }
 }
 
-/// Every kernel set that can run here, scalar first; says which ones cannot.
+/// Every kernel set that can run here, scalar first; says once which ones cannot.
 pub fn kernel_sets() -> Vec<Kernels> {
-    let sets = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Neon];
-    sets.into_iter()
-        .filter_map(|simd| match Kernels::new(simd) {
-            Ok(k) => Some(k),
-            Err(e) => {
-                println!("skipped: {e}");
-                None
-            }
-        })
-        .collect()
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let sets = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Neon].map(Kernels::new);
+    SAID.call_once(|| {
+        for e in sets.iter().filter_map(|set| set.as_ref().err()) {
+            println!("skipped: {e}");
+        }
+    });
+    sets.into_iter().flatten().collect()
 }
