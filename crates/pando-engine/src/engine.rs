@@ -1,41 +1,167 @@
 //! The engine: every collection of one store, on one node.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::stream::{StreamExt, TryStreamExt};
+use pando_coordination::Coordinator;
+use pando_kernels::{Kernels, denormals_on};
+use pando_store::Store;
 
 use crate::api::*;
-use crate::error::Result;
-
-/// Every collection of one store. Cheap to clone behind [`Arc`]; all methods are cancel-safe: a write that was handed to the
-/// log goes on in its own task when the caller leaves.
-pub struct Engine {}
+use crate::block::Cache;
+use crate::catalog::Catalog;
+use crate::collection::Collection;
+use crate::compaction;
+use crate::environment::{Clock, Environment, MemoryBudget, Random};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Write, read_head};
+use crate::query::{self, Plan};
+use crate::settings::Settings;
+use crate::validate;
 
 /// A stream of pages of one scan, all of one position.
 pub type ScanStream = futures::stream::BoxStream<'static, Result<ScanPage>>;
 /// Told of the progress of long work.
 pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
-#[allow(unused_variables)]
+/// Roots listed at most.
+const LISTED_ROOTS: usize = 1000;
+/// A collection that nobody used for so long is unloaded.
+const IDLE: Duration = Duration::from_secs(300);
+/// Share of the cache memory for resident leaves and vectors, and for tails; the rest is the block cache's.
+const RESIDENT_PERCENT: u64 = 75;
+const TAIL_PERCENT: u64 = 15;
+
+/// Every collection of one store. Cheap to share behind [`Arc`]; all methods are cancel-safe: a write that was handed to
+/// the log goes on in its own task when the caller leaves.
+pub struct Engine {
+    env: Environment,
+    catalog: Arc<Catalog>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// Components of an engine; a test swaps any of them.
+pub struct Components {
+    /// Object storage, probed.
+    pub store: Store,
+    /// Leases, members, hints.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// Kernel set.
+    pub kernels: Kernels,
+    /// Ages, deadlines, back-off.
+    pub clock: Arc<dyn Clock>,
+    /// Nonces and uuids.
+    pub random: Arc<dyn Random>,
+}
+
 impl Engine {
+    /// Starts an engine: checks the store, starts the CPU pools and the background work.
+    pub async fn open(components: Components, settings: Settings) -> Result<Arc<Self>> {
+        components.store.probe().await?;
+        let threads = match settings.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let share = |percent: u64| settings.cache_memory / 100 * percent;
+        let cache = Cache::new("blocks", settings.cache_memory - share(RESIDENT_PERCENT) - share(TAIL_PERCENT));
+        let env = Environment {
+            store: components.store,
+            coordinator: components.coordinator,
+            kernels: components.kernels,
+            clock: components.clock,
+            random: components.random,
+            cpu: pool("search", threads)?,
+            compact_cpu: pool("compact", threads)?,
+            cache,
+            resident: MemoryBudget::new(share(RESIDENT_PERCENT)),
+            tails: MemoryBudget::new(share(TAIL_PERCENT)),
+            searchers: Arc::default(),
+            settings: Arc::new(settings),
+        };
+        let engine = Arc::new(Self {
+            catalog: Arc::new(Catalog::new(env.clone())),
+            env,
+            stopped: Arc::new(AtomicBool::new(false)),
+        });
+        tokio::spawn(compaction::run(engine.env.clone(), engine.catalog.clone(), engine.stopped.clone()));
+        tokio::spawn(unload(engine.env.clone(), engine.catalog.clone(), engine.stopped.clone()));
+        Ok(engine)
+    }
+
+    /// What the engine works with.
+    pub fn environment(&self) -> &Environment {
+        &self.env
+    }
+
     /// Creates a collection. ALREADY_EXISTS when the name is taken.
     pub async fn create_collection(&self, create: CreateCollection) -> Result<CollectionDescription> {
-        todo!()
+        let collection = self.catalog.create(&create).await?;
+        Ok(self.description(&create.name, &collection))
     }
+
     /// Describes a collection.
     pub async fn describe(&self, collection: &str) -> Result<CollectionDescription> {
-        todo!()
+        let open = self.catalog.get(collection).await?;
+        open.read_view(Consistency::Strong, &At::Now).await?;
+        Ok(self.description(collection, &open))
     }
+
+    fn description(&self, name: &str, collection: &Collection) -> CollectionDescription {
+        let view = collection.view();
+        let config = &collection.record.config;
+        let facts = view.tail.facts();
+        let manifest = view.root.as_ref().map(|root| root.manifest());
+        let attributes = view.tail.read().attributes().iter().map(|(n, t)| (n.to_owned(), t)).collect();
+        CollectionDescription {
+            config: CreateCollection {
+                name: name.to_owned(),
+                dimension: config.dim,
+                metric: config.metric,
+                copies: config.copies,
+                refine: config.refine,
+                seed: config.seed,
+                small_limit: config.small_limit,
+                log_retention: Duration::from_secs(config.log_retention_seconds),
+            },
+            uuid: collection.record.uuid.0,
+            records: view.count(facts.sequence),
+            root: view.root.as_ref().map(|root| root.id()),
+            generation: view.generation,
+            sequence: facts.sequence,
+            tail_records: facts.cumulative_rows - view.tail.base().cumulative_rows,
+            leaves: manifest.map_or(0, |m| m.leaf_count()),
+            levels: manifest.map_or(0, |m| m.levels()),
+            index_bytes: manifest.map_or(0, |m| m.index_bytes()),
+            segment_bytes: manifest.map_or(0, |m| m.segment_bytes()),
+            attributes,
+        }
+    }
+
     /// Names of all collections, sorted.
     pub async fn list_collections(&self) -> Result<Vec<String>> {
-        todo!()
+        self.catalog.list().await
     }
+
     /// Closes and drops a collection; its name is free afterwards.
     pub async fn delete_collection(&self, collection: &str) -> Result<()> {
-        todo!()
+        self.catalog.delete(collection).await
     }
+
     /// Inserts or replaces whole records; durable when it returns. One call is one entry: all or nothing.
-    pub async fn upsert(&self, collection: &str, rows: Rows, idempotency_key: Option<String>) -> Result<WriteOutcome> {
-        todo!()
+    pub async fn upsert(
+        &self,
+        collection: &str,
+        rows: Rows,
+        idempotency_key: Option<String>,
+    ) -> Result<WriteOutcome> {
+        let collection = self.catalog.get(collection).await?;
+        let (dim, metric) = (collection.dim(), collection.record.config.metric);
+        let rows = query::on_cpu(&self.env.cpu, move || validate::rows(&rows, dim, metric).map(|()| rows)).await??;
+        self.write(&collection, Write::Upsert(Arc::new(rows)), idempotency_key).await
     }
+
     /// Deletes records by id; ids that do not exist count 0. An empty list deletes nothing.
     pub async fn delete_ids(
         &self,
@@ -43,8 +169,30 @@ impl Engine {
         ids: Vec<RecordId>,
         idempotency_key: Option<String>,
     ) -> Result<WriteOutcome> {
-        todo!()
+        validate::ids(&ids)?;
+        let collection = self.catalog.get(collection).await?;
+        self.write(&collection, Write::DeleteIds(ids), idempotency_key).await
     }
+
+    async fn write(
+        &self,
+        collection: &Arc<Collection>,
+        write: Write,
+        key: Option<String>,
+    ) -> Result<WriteOutcome> {
+        let longest = pando_format::MAX_KEY_BYTES;
+        if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > longest) {
+            let message = format!("an idempotency key has 1 to {longest} bytes");
+            return Err(Error::invalid("INVALID_IDEMPOTENCY_KEY", message));
+        }
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down"));
+        }
+        let outcome = collection.write(write, key).await?;
+        let token = Token { uuid: collection.record.uuid.0, sequence: outcome.sequence };
+        Ok(WriteOutcome { token, affected: outcome.affected })
+    }
+
     /// Records by id, in the order asked for.
     pub async fn fetch(
         &self,
@@ -54,12 +202,38 @@ impl Engine {
         consistency: Consistency,
         at: At,
     ) -> Result<FetchAnswer> {
-        todo!()
+        validate::ids(&ids)?;
+        let collection = self.catalog.get(collection).await?;
+        let (view, token) = collection.read_view(consistency, &at).await?;
+        let records = query::fetch(&self.env, &view, token.sequence, &ids, &include).await?;
+        Ok(FetchAnswer { records, root: view.root.as_ref().map(|root| root.id()), token })
     }
+
     /// Searches; one answer per query vector, all of one position.
     pub async fn query(&self, request: QueryRequest) -> Result<Vec<QueryAnswer>> {
-        todo!()
+        let collection = self.catalog.get(&request.collection).await?;
+        validate::query(&request, collection.dim(), collection.record.config.metric)?;
+        let (view, token) = collection.read_view(request.consistency, &request.at).await?;
+        let plan = Plan {
+            view,
+            position: token.sequence,
+            token,
+            top_k: request.top_k as usize,
+            effort: request.effort,
+            epsilon: request.epsilon,
+            exact: request.exact,
+            include: request.include,
+        };
+        if let [vector] = request.vectors.as_slice() {
+            return Ok(vec![query::search(&self.env, &plan, vector.clone()).await?]);
+        }
+        if plan.exact {
+            return query::exact(&self.env, &plan, request.vectors).await;
+        }
+        let searches = request.vectors.into_iter().map(|vector| query::search(&self.env, &plan, vector));
+        futures::stream::iter(searches).buffered(self.env.cpu.current_num_threads() * 2).try_collect().await
     }
+
     /// Every live record of one position, in id order.
     pub async fn scan(
         &self,
@@ -69,16 +243,27 @@ impl Engine {
         at: At,
         page_size: u32,
     ) -> Result<ScanStream> {
-        todo!()
+        let page_size = validate::page_size(page_size)?;
+        let collection = self.catalog.get(collection).await?;
+        let (view, token) = collection.read_view(consistency, &at).await?;
+        query::scan(self.env.clone(), view, token.sequence, token, include, page_size).await
     }
+
     /// Live records.
     pub async fn count(&self, collection: &str, consistency: Consistency, at: At) -> Result<CountAnswer> {
-        todo!()
+        let collection = self.catalog.get(collection).await?;
+        let (view, token) = collection.read_view(consistency, &at).await?;
+        let root = view.root.as_ref().map(|root| root.id());
+        Ok(CountAnswer { count: view.count(token.sequence), root, token })
     }
+
     /// Runs checkpoints until the root covers everything written before the call.
     pub async fn compact(&self, collection: &str, progress: ProgressSink) -> Result<CompactOutcome> {
-        todo!()
+        let collection = self.catalog.get(collection).await?;
+        let (_, token) = collection.read_view(Consistency::Strong, &At::Now).await?;
+        compaction::compact(&self.env, &collection, token.sequence, progress).await
     }
+
     /// Approximate against exact search at one position, on the server.
     pub async fn measure_recall(
         &self,
@@ -88,18 +273,88 @@ impl Engine {
         effort: Effort,
         progress: ProgressSink,
     ) -> Result<RecallReport> {
-        todo!()
+        let collection = self.catalog.get(collection).await?;
+        let request = QueryRequest {
+            collection: String::new(),
+            vectors,
+            top_k,
+            include: Include::default(),
+            consistency: Consistency::Strong,
+            at: At::Now,
+            exact: false,
+            effort,
+            epsilon: None,
+        };
+        validate::query(&request, collection.dim(), collection.record.config.metric)?;
+        if request.vectors.is_empty() {
+            return Err(Error::invalid("NO_VECTORS", "recall needs at least one query vector"));
+        }
+        let (view, token) = collection.read_view(Consistency::Strong, &At::Now).await?;
+        query::measure_recall(&self.env, view, token, request, progress).await
     }
+
     /// Published roots, newest first.
     pub async fn list_roots(&self, collection: &str) -> Result<Vec<RootDescription>> {
-        todo!()
+        let collection = self.catalog.get(collection).await?;
+        let mut out = Vec::new();
+        let mut generation = collection.view().generation;
+        while generation > 0 && out.len() < LISTED_ROOTS {
+            let head = read_head(&self.env.store, collection.record.uuid.0, generation).await?;
+            if let Some(head) = head
+                && let Some(root) = head.root
+            {
+                let manifest = collection.io().manifest(root.depth, &root.root).await;
+                let records = manifest.as_ref().map_or(0, |(manifest, _)| manifest.counts.live);
+                out.push(RootDescription {
+                    generation,
+                    root: root.root,
+                    sequence: head.sequence,
+                    depth: root.depth,
+                    records,
+                    readable: manifest.is_ok(),
+                });
+            }
+            generation -= 1;
+        }
+        Ok(out)
     }
+
     /// Re-reads a root with the production decoders and checks every checksum and law 4.
     pub async fn verify(&self, collection: &str, at: At, progress: ProgressSink) -> Result<VerifyReport> {
-        todo!()
+        let collection = self.catalog.get(collection).await?;
+        let (view, _) = collection.read_view(Consistency::Strong, &at).await?;
+        let _ = (view, progress);
+        Err(Error::internal("verify is not wired yet"))
     }
+
     /// Stops background work; in-flight writes are finished first.
     pub async fn shutdown(&self) {
-        todo!()
+        self.stopped.store(true, Ordering::Release);
+        for collection in self.catalog.all_open() {
+            collection.grown.notify_waiters();
+            // A checkpoint that runs sees the flag and gives up; its work is repeated to the same bytes.
+            let _ = collection.compacting.lock().await;
+        }
+    }
+}
+
+fn pool(name: &'static str, threads: usize) -> Result<Arc<rayon::ThreadPool>> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(move |at| format!("pando-{name}-{at}"))
+        .build()
+        .map_err(|error| Error::internal(format!("starting the {name} pool: {error}")))?;
+    // Roots are a function of their input only with denormals as IEEE 754 has them.
+    if !pool.broadcast(|_| denormals_on()).into_iter().all(|on| on) {
+        return Err(Error::internal("denormal numbers are flushed to zero on this machine's threads"));
+    }
+    Ok(Arc::new(pool))
+}
+
+/// Unloads idle collections.
+async fn unload(env: Environment, catalog: Arc<Catalog>, stopped: Arc<AtomicBool>) {
+    while !stopped.load(Ordering::Acquire) {
+        env.clock.sleep(IDLE / 10).await;
+        catalog.drop_idle(env.clock.now().saturating_sub(IDLE).as_secs());
     }
 }

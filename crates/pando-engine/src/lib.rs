@@ -2,16 +2,22 @@
 
 pub mod api;
 pub mod block;
+mod catalog;
+pub mod checkpoint;
+mod collection;
+mod compaction;
 mod engine;
 pub mod environment;
 pub mod error;
 pub mod rootio;
+mod log;
 pub mod query;
 pub mod root;
 mod settings;
 pub mod tail;
+mod validate;
 pub mod view;
 
-pub use engine::{Engine, ProgressSink, ScanStream};
+pub use engine::{Components, Engine, ProgressSink, ScanStream};
 pub use error::{Error, ErrorKind, Result};
 pub use settings::Settings;

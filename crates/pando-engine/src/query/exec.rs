@@ -93,6 +93,27 @@ pub async fn search(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<Q
     })
 }
 
+/// Exact answers to many queries, with one pass over the rows.
+pub async fn exact(env: &Environment, plan: &Plan, queries: Vec<Vec<f32>>) -> Result<Vec<QueryAnswer>> {
+    let started = env.clock.now();
+    let (found, measured) =
+        super::exact::search_many(env, &plan.view, plan.position, Arc::new(queries), plan.top_k).await?;
+    let mut out = Vec::with_capacity(found.len());
+    for ranked in found {
+        out.push(QueryAnswer {
+            matches: matches(env, plan, ranked).await?,
+            root: plan.view.root.as_ref().map(|root| root.id()),
+            token: plan.token,
+            complete: true,
+            incomplete_reason: None,
+            method: Method::Exact,
+            work: Work { vectors_reranked: measured, ..Work::default() },
+            latency: env.clock.now().saturating_sub(started),
+        });
+    }
+    Ok(out)
+}
+
 /// How many leaves a search looks at.
 fn effort(plan: &Plan) -> TreeEffort {
     match plan.effort {

@@ -3,13 +3,14 @@
 mod exact;
 mod exec;
 mod fetch;
+mod recall;
 mod records;
 mod scan;
 mod search;
 mod top;
 
-pub use exact::search_many as exact_many;
-pub use exec::{Plan, SearcherPool, on_cpu, search};
-pub use fetch::fetch;
+pub use exec::{Plan, SearcherPool, exact, on_cpu, search};
+pub use fetch::{fetch, rows_of};
+pub use recall::measure_recall;
 pub use scan::scan;
 pub use search::Ranked;

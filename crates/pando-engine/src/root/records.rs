@@ -73,9 +73,14 @@ impl OpenRoot {
             return Ok(found);
         }
         for id in ids {
-            found.push(self.newest_row(id).await?.filter(|row| !self.deaths.contains(*row)));
+            found.push(self.live_row(id).await?);
         }
         Ok(found)
+    }
+
+    /// The live row of an id.
+    pub async fn live_row(&self, id: &RecordId) -> Result<Option<u64>> {
+        Ok(self.newest_row(id).await?.filter(|row| !self.deaths.contains(*row)))
     }
 
     /// The newest row that the root has of an id, dead or alive.

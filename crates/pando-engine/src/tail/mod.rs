@@ -12,9 +12,10 @@ mod tests;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::Array;
-use pando_format::{AttributeType, Entry, KeyRecord, Operation, RecordId, Rows};
+use pando_format::{AttributeSchema, Entry, KeyRecord, Operation, RecordId, Rows};
 use pando_tree::search::{Frame, LeafPart};
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -112,6 +113,15 @@ pub enum Lookup {
     Row(u32),
 }
 
+/// An entry, and its bodies in the tail when it was applied.
+#[derive(Debug)]
+struct TailEntry {
+    entry: Arc<Entry>,
+    first_body: u32,
+    bodies: u32,
+    arrived: Duration,
+}
+
 #[derive(Debug)]
 struct Inner {
     facts: LogFacts,
@@ -124,9 +134,10 @@ struct Inner {
     /// Live rows minus the root's live rows, after each entry.
     live: Vec<(u64, i64)>,
     bodies: Vec<TailBody>,
+    entries: Vec<TailEntry>,
     resident: VecDeque<u32>,
     keys: HashMap<String, (u64, KeyRecord)>,
-    attributes: std::collections::BTreeMap<String, AttributeType>,
+    attributes: AttributeSchema,
 }
 
 /// Log entries past one root (or past nothing).
@@ -148,7 +159,7 @@ impl Tail {
     pub fn new(
         frame: Arc<Frame>,
         base: LogFacts,
-        attributes: std::collections::BTreeMap<String, AttributeType>,
+        attributes: AttributeSchema,
         budget: Arc<MemoryBudget>,
     ) -> Self {
         let inner = Inner {
@@ -161,6 +172,7 @@ impl Tail {
             live_now: 0,
             live: Vec::new(),
             bodies: Vec::new(),
+            entries: Vec::new(),
             resident: VecDeque::new(),
             keys: HashMap::new(),
             attributes,
@@ -185,7 +197,7 @@ impl Tail {
 
     /// Applies the next entry. Total: rows of an entry that does not start at the running next row are skipped, and
     /// nothing after a closing counts. `false`: not the next entry, nothing was done.
-    pub fn apply(&self, loaded: &LoadedEntry, prepared: &Prepared) -> bool {
+    pub fn apply(&self, loaded: &LoadedEntry, prepared: &Prepared, now: Duration) -> bool {
         let entry = &loaded.entry;
         let mut guard = self.inner.write();
         let inner = &mut *guard;
@@ -194,6 +206,7 @@ impl Tail {
         }
         inner.facts.sequence = entry.sequence;
         let fits = entry.first_row == inner.facts.next_row;
+        let first_body = inner.bodies.len() as u32;
         if !inner.facts.closed && fits {
             inner.apply_operations(loaded, prepared, &self.budget);
             inner.facts.next_row = entry.next_row();
@@ -201,6 +214,8 @@ impl Tail {
             inner.facts.cumulative_bytes = entry.cumulative_bytes;
         }
         inner.live.push((entry.sequence, inner.live_now));
+        let bodies = inner.bodies.len() as u32 - first_body;
+        inner.entries.push(TailEntry { entry: entry.clone(), first_body, bodies, arrived: now });
         true
     }
 
@@ -224,8 +239,9 @@ impl Inner {
                 body,
                 place,
             }));
+            // Writers refuse records that contradict a type; what does so all the same changes no type.
             for (name, kind) in rows.fields() {
-                self.attributes.entry(name.to_owned()).or_insert(kind);
+                let _ = self.attributes.add(name, kind);
             }
             self.keep_body(entry, index as u32, rows, budget);
         }
@@ -361,13 +377,28 @@ impl<'a> TailReader<'a> {
     }
 
     /// Attribute names and types that the root or an entry fixed.
-    pub fn attributes(&self) -> &std::collections::BTreeMap<String, AttributeType> {
+    pub fn attributes(&self) -> &AttributeSchema {
         &self.inner.attributes
     }
 
     /// The record of an idempotency key and the entry it is in.
     pub fn key(&self, key: &str) -> Option<&(u64, KeyRecord)> {
         self.inner.keys.get(key)
+    }
+
+    /// When the oldest entry arrived.
+    pub fn oldest(&self) -> Option<Duration> {
+        self.inner.entries.first().map(|entry| entry.arrived)
+    }
+
+    /// Entries past `sequence`, in order, with when they arrived. One that was skipped comes without bodies.
+    pub fn entries_after(&self, sequence: u64) -> Vec<(Arc<Entry>, Vec<BodyRows>, Duration)> {
+        let from = self.inner.entries.partition_point(|entry| entry.entry.sequence <= sequence);
+        let entries = self.inner.entries[from..].iter().map(|entry| {
+            let bodies = (entry.first_body..entry.first_body + entry.bodies).map(|body| self.body(body)).collect();
+            (entry.entry.clone(), bodies, entry.arrived)
+        });
+        entries.collect()
     }
 
     /// All rows, dead ones included, as one part of a leaf whose centroid is the root mean.

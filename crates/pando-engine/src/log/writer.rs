@@ -1,0 +1,344 @@
+//! Writes of one collection: grouped while a put is in flight, exactly one put at a time, in a task of its own, so that a
+//! caller that leaves takes nothing with it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use pando_format::{Entry, Hash, KeyRecord, Nonce, Outcome, RecordId, Stored};
+use pando_store::{CreateOutcome, Key};
+use tokio::sync::{mpsc, oneshot};
+
+pub use super::assemble::Write;
+use super::assemble::{Contents, assemble};
+use super::reader::{Fetched, fetch_entry};
+use crate::collection::Collection;
+use crate::error::{Error, ErrorKind, Result};
+use crate::query::on_cpu;
+use crate::tail::LoadedEntry;
+
+/// Calls that wait for the writer. More wait at the gateway.
+const QUEUE: usize = 1024;
+/// Most calls of one group.
+const GROUP_CALLS: usize = 1024;
+/// Most bytes of one group.
+const GROUP_BYTES: u64 = 64 << 20;
+
+/// What a caller is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOutcome {
+    /// The entry that holds the write.
+    pub sequence: u64,
+    /// Records written or deleted.
+    pub affected: u64,
+    /// Ids that were not found.
+    pub missing: u64,
+}
+
+/// A write that waits.
+pub struct Call {
+    write: Write,
+    key: Option<String>,
+    reply: oneshot::Sender<Result<CallOutcome>>,
+}
+
+/// Hands calls to the collection's writer task.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    calls: mpsc::Sender<Call>,
+}
+
+impl Writer {
+    /// Starts the task; it ends when the collection is dropped.
+    pub fn start(collection: Weak<Collection>) -> Self {
+        let (calls, receive) = mpsc::channel(QUEUE);
+        tokio::spawn(run(collection, receive));
+        Self { calls }
+    }
+
+    /// Writes, and waits until the write is durable. Leaving does not undo it.
+    pub async fn write(&self, write: Write, key: Option<String>) -> Result<CallOutcome> {
+        let (reply, outcome) = oneshot::channel();
+        let stopped = || Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
+        self.calls.send(Call { write, key, reply }).await.map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+}
+
+async fn run(collection: Weak<Collection>, mut calls: mpsc::Receiver<Call>) {
+    let mut waiting: Option<Call> = None;
+    loop {
+        let first = match waiting.take() {
+            Some(call) => call,
+            None => match calls.recv().await {
+                Some(call) => call,
+                None => return,
+            },
+        };
+        let Some(collection) = collection.upgrade() else { return };
+        let mut bytes = first.write.bytes();
+        let mut group = vec![first];
+        while group.len() < GROUP_CALLS {
+            let Ok(call) = calls.try_recv() else { break };
+            bytes += call.write.bytes();
+            if bytes > GROUP_BYTES {
+                waiting = Some(call);
+                break;
+            }
+            group.push(call);
+        }
+        metrics::histogram!("pando_write_group_calls").record(group.len() as f64);
+        write_group(&collection, group).await;
+    }
+}
+
+/// A call that passed validation.
+struct Admitted {
+    call: Call,
+    hash: Option<Hash>,
+}
+
+/// Writes one group, and tells every caller.
+async fn write_group(collection: &Arc<Collection>, group: Vec<Call>) {
+    let deadline = collection.env.clock.now() + collection.env.settings.write_deadline;
+    let mut group = group;
+    // An entry of somebody else may come between: then everything is validated again on what it changed.
+    while !group.is_empty() {
+        let (admitted, repeated) = admit(collection, group).await;
+        group = repeated;
+        if admitted.is_empty() {
+            continue;
+        }
+        match attempt(collection, &admitted, deadline).await {
+            Ok(Attempt::Written { sequence, outcomes }) => {
+                for (admitted, outcome) in admitted.into_iter().zip(outcomes) {
+                    let Outcome { affected, missing } = outcome;
+                    let _ = admitted.call.reply.send(Ok(CallOutcome { sequence, affected, missing }));
+                }
+            }
+            Ok(Attempt::Again) => group.splice(0..0, admitted.into_iter().map(|a| a.call)).for_each(drop),
+            Err(error) => {
+                for admitted in admitted {
+                    let _ = admitted.call.reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Refuses what cannot be written, answers repeated keys, and keeps back calls whose key is in this very group.
+async fn admit(collection: &Arc<Collection>, group: Vec<Call>) -> (Vec<Admitted>, Vec<Call>) {
+    let mut admitted: Vec<Admitted> = Vec::with_capacity(group.len());
+    let mut later = Vec::new();
+    let view = collection.view();
+    let mut attributes = view.tail.read().attributes().clone();
+    for call in group {
+        let facts = view.tail.facts();
+        if facts.closed {
+            let _ = call.reply.send(Err(collection.closed()));
+            continue;
+        }
+        if let Err(error) = collection.check_backlog(&call.write) {
+            let _ = call.reply.send(Err(error));
+            continue;
+        }
+        let mut hash = None;
+        if let Some(key) = &call.key {
+            if admitted.iter().any(|a| a.call.key.as_ref() == Some(key)) {
+                later.push(call);
+                continue;
+            }
+            match repeated(collection, key, &call.write).await {
+                Ok(Repeat::Fresh(body_hash)) => hash = Some(body_hash),
+                Ok(Repeat::Done(outcome)) => {
+                    let _ = call.reply.send(Ok(outcome));
+                    continue;
+                }
+                Err(error) => {
+                    let _ = call.reply.send(Err(error));
+                    continue;
+                }
+            }
+        }
+        if let Write::Upsert(rows) = &call.write
+            && let Err(error) = attributes.add_all(rows.fields())
+        {
+            let message = format!("{error}; an attribute keeps the type of its first value");
+            let _ = call.reply.send(Err(Error::invalid("ATTRIBUTE_TYPE", message)));
+            continue;
+        }
+        admitted.push(Admitted { call, hash });
+    }
+    (admitted, later)
+}
+
+enum Repeat {
+    /// Not seen before; the hash to be stored with it.
+    Fresh(Hash),
+    /// The call was done already.
+    Done(CallOutcome),
+}
+
+async fn repeated(collection: &Arc<Collection>, key: &str, write: &Write) -> Result<Repeat> {
+    let write = write.clone();
+    let hash = on_cpu(&collection.env.cpu, move || write.hash()).await??;
+    let view = collection.view();
+    let in_tail = view.tail.read().key(key).cloned();
+    let found = match in_tail {
+        Some(found) => Some(found),
+        None => collection.key_in_root(&view, key).await?,
+    };
+    match found {
+        None => Ok(Repeat::Fresh(hash)),
+        Some((sequence, record)) if record.body_hash == hash => {
+            let Outcome { affected, missing } = record.outcome;
+            Ok(Repeat::Done(CallOutcome { sequence, affected, missing }))
+        }
+        Some(_) => Err(Error::invalid(
+            "IDEMPOTENCY_KEY_REUSED",
+            "this idempotency key was used for another write; use a new key for new data",
+        )),
+    }
+}
+
+enum Attempt {
+    Written { sequence: u64, outcomes: Vec<Outcome> },
+    Again,
+}
+
+/// One entry: assembled, created, believed, applied.
+async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: Duration) -> Result<Attempt> {
+    let env = &collection.env;
+    let view = collection.view();
+    let facts = view.tail.facts();
+    let outcomes = outcomes(collection, admitted, facts.sequence).await?;
+    let writes: Vec<Write> = admitted.iter().map(|a| a.call.write.clone()).collect();
+    let (dim, aim, random) = (collection.dim(), facts.sequence, env.random.clone());
+    let mut contents =
+        on_cpu(&env.cpu, move || assemble(&writes, dim, aim, move || random.bytes16())).await??;
+    if contents.operations.is_empty() {
+        // Nothing to write (an empty upsert, a delete of no ids): true of the position that was read.
+        return Ok(Attempt::Written { sequence: facts.sequence, outcomes });
+    }
+    for (admitted, outcome) in admitted.iter().zip(&outcomes) {
+        if let (Some(key), Some(body_hash)) = (&admitted.call.key, admitted.hash) {
+            contents.keys.push(KeyRecord { key: key.clone(), body_hash, outcome: *outcome });
+        }
+    }
+    let entry = entry(collection, &facts, &contents);
+    let rows = std::mem::take(&mut contents.rows);
+    let loaded = LoadedEntry { entry: Arc::new(entry), bodies: rows };
+    // Codes and lookups need no place in the log: they are worked out while the put is on its way.
+    let put = put(collection, &loaded.entry, contents, deadline);
+    let (put, prepared) = tokio::join!(put, collection.prepare(&view, &loaded));
+    match put? {
+        Put::Ours => {
+            collection.apply_own(loaded, view, prepared).await?;
+            Ok(Attempt::Written { sequence: facts.sequence + 1, outcomes })
+        }
+        Put::Others => {
+            collection.catch_up().await?;
+            Ok(Attempt::Again)
+        }
+    }
+}
+
+fn entry(collection: &Collection, facts: &crate::tail::LogFacts, contents: &Contents) -> Entry {
+    Entry {
+        uuid: collection.record.uuid,
+        sequence: facts.sequence + 1,
+        nonce: Nonce(collection.env.random.bytes16()),
+        first_row: facts.next_row,
+        rows: contents.count,
+        bytes: contents.bytes,
+        cumulative_rows: facts.cumulative_rows + contents.count,
+        cumulative_bytes: facts.cumulative_bytes + contents.bytes,
+        operations: contents.operations.clone(),
+        keys: contents.keys.clone(),
+        bodies: contents.bodies.iter().map(|(body, _)| body.clone()).collect(),
+    }
+}
+
+/// What each caller will be told, worked out on the position that the entry follows.
+async fn outcomes(collection: &Arc<Collection>, admitted: &[Admitted], position: u64) -> Result<Vec<Outcome>> {
+    // State of ids that earlier calls of the group touched.
+    let mut group: HashMap<RecordId, bool> = HashMap::new();
+    let deletes = admitted.iter().any(|a| matches!(a.call.write, Write::DeleteIds(_)));
+    let mut out = Vec::with_capacity(admitted.len());
+    for admitted in admitted {
+        out.push(match &admitted.call.write {
+            Write::Upsert(rows) => {
+                let mut ids: Vec<&RecordId> = rows.ids().iter().collect();
+                ids.sort_unstable();
+                ids.dedup();
+                if deletes {
+                    group.extend(ids.iter().map(|id| ((*id).clone(), true)));
+                }
+                Outcome { affected: ids.len() as u64, missing: 0 }
+            }
+            Write::DeleteIds(ids) => {
+                let mut unique = ids.clone();
+                unique.sort_unstable();
+                unique.dedup();
+                let rows = crate::query::rows_of(&collection.view(), position, &unique).await?;
+                let mut affected = 0;
+                for (id, row) in unique.iter().zip(rows) {
+                    affected += u64::from(group.insert(id.clone(), false).unwrap_or(row.is_some()));
+                }
+                Outcome { affected, missing: unique.len() as u64 - affected }
+            }
+            Write::Close => Outcome::default(),
+        });
+    }
+    Ok(out)
+}
+
+enum Put {
+    /// The entry is in the log.
+    Ours,
+    /// Another entry is at its place.
+    Others,
+}
+
+/// Bodies first, then the entry; an unclear answer is looked into until the deadline (DESIGN section 4).
+async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadline: Duration) -> Result<Put> {
+    let env = &collection.env;
+    let uuid = collection.record.uuid.0;
+    for (body, bytes) in contents.bodies {
+        if let pando_format::BodyPlace::External(name) = body.place {
+            let key = Key::Batch { uuid, aim: name.aim, nonce: name.nonce.0 };
+            env.store.create_if_absent(&key, bytes).await.map_err(Error::from)?;
+        }
+    }
+    let key = Key::Log { uuid, sequence: entry.sequence };
+    let bytes = bytes::Bytes::from(entry.encode().map_err(Error::from)?);
+    let mut pause = Duration::from_millis(10);
+    loop {
+        match env.store.create_if_absent(&key, bytes.clone()).await {
+            Ok(CreateOutcome::Created) => return collection.believe(entry.sequence).await.map(|()| Put::Ours),
+            Ok(CreateOutcome::Exists) => {}
+            Err(error) if error.is_unclear() => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Exists, or unknown: only reading it tells whose it is.
+        match fetch_entry(env, collection.record.uuid, entry.sequence).await {
+            Ok(Fetched::Entry(found)) => {
+                collection.believe(entry.sequence).await?;
+                return Ok(if found.nonce == entry.nonce { Put::Ours } else { Put::Others });
+            }
+            Ok(Fetched::Absent) => collection.believe(entry.sequence).await?,
+            Err(error) if error.kind != ErrorKind::Unavailable => return Err(error),
+            Err(_) => {}
+        }
+        if env.clock.now() >= deadline {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "OUTCOME_UNKNOWN",
+                "it is not known whether the write was stored; repeating it is harmless",
+            )
+            .with_retry_after(Duration::from_secs(1)));
+        }
+        env.clock.sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
