@@ -30,7 +30,7 @@ fn half(bits: u16) -> f32 {
     sign * match exponent {
         0 => fraction * 2f32.powi(-24),
         31 => f32::INFINITY,
-        e => (1.0 + fraction / 1024.0) * 2f32.powi(e - 15),
+        e => (1.0 + fraction / 1024.0) * f32::from_bits(((e + 112) as u32) << 23),
     }
 }
 

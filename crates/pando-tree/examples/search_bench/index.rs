@@ -11,7 +11,9 @@ use pando_kernels::Kernels;
 use pando_tree::search::{
     CalibrationSource, Frame, LeafPart, LeafSource, Nav, NavBuilder, RefinePart, encode_nav_child, inner_r2,
 };
-use pando_tree::{EncodedRefine, EncodedRows, Env, Tree, TreeConfig, TreeError, VectorSource, build, encode_leaf};
+use pando_tree::{
+    EncodedRefine, EncodedRows, Env, Tree, TreeConfig, TreeError, VectorSource, build, encode_leaf,
+};
 use rayon::prelude::*;
 
 use crate::arguments::Arguments;
@@ -108,14 +110,8 @@ fn encode(
 ) -> Result<Shape, Box<dyn Error>> {
     let start = Instant::now();
     let live: Vec<u64> = (0..rows as u64).collect();
-    let env = Env {
-        kernels,
-        pool,
-        vectors,
-        memory: 1 << 30,
-        progress: &|_| {},
-        cancel: &AtomicBool::new(false),
-    };
+    let env =
+        Env { kernels, pool, vectors, memory: 1 << 30, progress: &|_| {}, cancel: &AtomicBool::new(false) };
     let tree: Tree = build(config, &live, &env)?;
     println!("built in {:.1} s", start.elapsed().as_secs_f64());
     let start = Instant::now();

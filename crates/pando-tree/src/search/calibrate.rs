@@ -160,9 +160,9 @@ impl Walk {
         let k = K_STEPS[K_STEPS.len() - 1];
         searcher.begin(nav, &query, &SearchParams { k, eps0: DEFAULT_EPS0, effort: Effort::Leaves(beam) });
         let mask = |other: u64| other == row || hidden.hidden(other);
-        // Largest excess up to each rank, for each k.
+        // For each rank and k the excess.
         let mut numbers: Vec<[f32; K_STEPS.len()]> = Vec::with_capacity(beam);
-        let mut wave = Vec::new();
+        let (mut wave, mut scores) = (Vec::new(), Vec::new());
         let mut estimates = [f32::INFINITY; K_STEPS.len()];
         loop {
             wave.clear();
@@ -170,16 +170,27 @@ impl Walk {
             if wave.is_empty() {
                 break;
             }
-            for &score in searcher.wave_scores() {
-                let mut number = numbers.last().copied().unwrap_or([f32::NEG_INFINITY; K_STEPS.len()]);
-                for (n, &estimate) in number.iter_mut().zip(&estimates) {
-                    *n = n.max(searcher.excess(score, estimate));
+            scores.clear();
+            scores.extend_from_slice(searcher.wave_scores());
+            leaves.with_leaves(&wave, &mut |loaded| {
+                let mut rest = &scores[..];
+                loop {
+                    let (step, after) = rest.split_at(searcher.step(nav, loaded, &mask));
+                    if step.is_empty() {
+                        break;
+                    }
+                    // Judged by T as it was before the step.
+                    numbers.extend(step.iter().map(|&score| estimates.map(|t| searcher.excess(score, t))));
+                    estimates = K_STEPS.map(|k| searcher.estimate(k));
+                    rest = after;
                 }
-                numbers.push(number);
-            }
-            leaves.with_leaves(&wave, &mut |loaded| searcher.scan_wave(nav, loaded, &mask))?;
-            for (estimate, &k) in estimates.iter_mut().zip(&K_STEPS) {
-                *estimate = searcher.estimate(k);
+            })?;
+            searcher.end_wave();
+        }
+        // The largest excess up to each rank.
+        for rank in 1..numbers.len() {
+            for k in 0..K_STEPS.len() {
+                numbers[rank][k] = numbers[rank][k].max(numbers[rank - 1][k]);
             }
         }
         let mut ranks: Vec<(u64, u32)> = searcher.candidates().iter().map(|c| (c.row, c.rank)).collect();

@@ -17,6 +17,8 @@ pub const DEFAULT_EPS0: f32 = 2.5;
 const FULL_BATCH: usize = 65_536;
 /// Leaves of the first wave.
 const FIRST_WAVE: usize = 8;
+/// Leaves of the first step of a wave.
+const FIRST_STEP: usize = 2;
 /// Largest wave.
 const LARGEST_WAVE: usize = 512;
 
@@ -77,7 +79,9 @@ pub struct Searcher {
     wave: Vec<u32>,
     /// d' of each leaf of the wave.
     scores: Vec<f32>,
-    /// Rank of the next leaf.
+    /// Leaves of the wave that are scanned.
+    scanned: usize,
+    /// Rank of the next leaf to scan.
     rank: usize,
     waves: u32,
     stopped: bool,
@@ -120,6 +124,7 @@ impl Searcher {
         self.candidates.clear();
         self.rerank.begin(params.k);
         self.wave.clear();
+        self.scanned = 0;
         (self.rank, self.waves, self.stopped) = (0, 0, false);
         self.kth_estimate = f32::INFINITY;
     }
@@ -148,37 +153,36 @@ impl Searcher {
     }
 
     /// Decides on the next wave: ordinals of leaves in rank order, empty when the scan is over. The caller loads the
-    /// leaves and calls [`Searcher::scan_wave`].
+    /// leaves and calls [`Searcher::scan_wave`]. A wave is what may be wanted with what is known now: its last leaves
+    /// are not scanned if the first ones settle the matter.
     pub fn next_wave(&mut self, nav: &Nav) -> &[u32] {
         self.wave.clear();
         self.scores.clear();
-        let mut size = wave_size(self.waves);
-        // While fewer than k live rows are known, nothing but the end of the leaves stops the search; and the first
-        // wave is scanned whole, whatever the extra rows gave.
-        let known = self.waves > 0 && self.candidates.len() + self.rerank.hits().len() >= self.params.k;
-        if let Effort::Leaves(n) = self.params.effort
-            && (known || self.rank < n)
-        {
-            size = size.min(n.saturating_sub(self.rank));
-        }
-        let margin = match self.params.effort {
-            Effort::Margin(margin) if known => margin,
-            _ => f32::INFINITY,
-        };
+        self.scanned = 0;
+        let size = wave_size(self.waves);
         while !self.stopped && self.wave.len() < size {
-            let Some(next) = self.order.get(nav, &self.nav, self.rank) else {
-                self.stopped = true;
-                break;
-            };
-            if self.excess(next.score, self.kth_estimate) > margin {
-                self.stopped = true;
-                break;
+            let place = self.rank + self.wave.len();
+            match self.order.get(nav, &self.nav, place) {
+                Some(next) if self.wants(place, next.score) => {
+                    self.wave.push(next.leaf);
+                    self.scores.push(next.score);
+                }
+                _ => self.stopped = true,
             }
-            self.wave.push(next.leaf);
-            self.scores.push(next.score);
-            self.rank += 1;
         }
         &self.wave
+    }
+
+    /// Whether the leaf at `place` in the order, of d' `score`, is to be scanned. While fewer than k live rows are
+    /// known, nothing but the end of the leaves stops the search; and the first leaf is always scanned.
+    fn wants(&self, place: usize, score: f32) -> bool {
+        let known = self.rank > 0 && self.candidates.len() + self.rerank.hits().len() >= self.params.k;
+        match self.params.effort {
+            Effort::Leaves(n) => place < n || !known,
+            // Written so that a NaN goes on.
+            Effort::Margin(margin) => !known || !(self.excess(score, self.kth_estimate) > margin),
+            Effort::Full => true,
+        }
     }
 
     /// How far a leaf of this d' is beyond the rule's zero, in units of the margin; `kth` is T.
@@ -192,29 +196,56 @@ impl Searcher {
         &self.scores
     }
 
-    /// Scans the leaves of the wave and ends it.
+    /// Scans the leaves of the wave, in steps: after each, T is brought up to date and the rule is asked again.
     pub fn scan_wave<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
         &mut self,
         nav: &Nav,
         leaves: &L,
         mask: &M,
     ) {
-        let frame = nav.frame();
         let margin = self.margin();
         self.rerank.pause(&mut self.candidates, margin);
-        let first = self.rank - self.wave.len();
-        for (i, &leaf) in self.wave.iter().enumerate() {
-            self.scan.leaf(frame, leaves.centroid(leaf), (first + i) as u32);
+        while self.step(nav, leaves, mask) > 0 {}
+        self.end_wave();
+    }
+
+    pub(crate) fn end_wave(&mut self) {
+        self.waves += 1;
+    }
+
+    /// Scans the next few leaves of the wave and returns their number: 0 if none is wanted any more.
+    pub(crate) fn step<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &L,
+        mask: &M,
+    ) -> usize {
+        let frame = nav.frame();
+        let first = self.scanned;
+        let last = self.wave.len().min(first + step_size(self.rank));
+        for i in first..last {
+            if !self.wants(self.rank + i - first, self.scores[i]) {
+                self.stopped = true;
+                break;
+            }
+            let leaf = self.wave[i];
+            self.scan.leaf(frame, leaves.centroid(leaf), (self.rank + i - first) as u32);
             for number in 0..leaves.parts(leaf) {
                 self.scan.part(frame, &self.candidates, number, &leaves.part(leaf, number), mask);
             }
+            self.scanned += 1;
         }
-        let wave = &self.wave;
+        let done = self.scanned - first;
+        if done == 0 {
+            return 0;
+        }
+        let wave = &self.wave[first..];
         self.scan.end(frame, &mut self.candidates, |slot, number| {
             leaves.part(wave[slot as usize], number as usize)
         });
+        self.rank += done;
         self.update_estimate();
-        self.waves += 1;
+        done
     }
 
     /// Whether so many candidates wait that they should be measured (with [`Searcher::next_rerank`], until it is
@@ -280,6 +311,11 @@ impl Searcher {
         let estimated = self.candidates.list().iter().map(|c| c.est);
         kth_smallest(&mut self.scratch, measured.chain(estimated), k)
     }
+}
+
+/// Leaves scanned with one T, from a given rank on: fixed by rank, like the waves.
+fn step_size(rank: usize) -> usize {
+    (rank / 8).next_power_of_two().max(FIRST_STEP)
 }
 
 /// Leaves of a wave: 8, 8, 16, 16, 32, 32, ...

@@ -127,7 +127,7 @@ fn extra_rows_are_searched_with_the_leaves() {
 }
 
 #[test]
-fn an_early_tail_does_not_stop_the_first_wave() {
+fn the_first_leaf_is_always_scanned() {
     let dim = 8;
     let (index, queries) = sample(600, dim, 5, shape(Metric::L2));
     let frame = index.nav.frame();
@@ -142,7 +142,7 @@ fn an_early_tail_does_not_stop_the_first_wave() {
     let params = SearchParams { effort: Effort::Margin(f32::NEG_INFINITY), ..Default::default() };
     searcher.begin(&index.nav, &queries[0], &params);
     searcher.scan_extra(&index.nav, frame.mean(), &[leaf_part(&numbers, &codes)], &NoMask);
-    assert_eq!(searcher.next_wave(&index.nav).len(), 8);
+    assert_eq!(searcher.next_wave(&index.nav).len(), 1);
     searcher.scan_wave(&index.nav, &index, &NoMask);
     assert!(searcher.next_wave(&index.nav).is_empty());
     index.measure(&mut searcher);
