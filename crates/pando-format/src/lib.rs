@@ -10,6 +10,7 @@
 //! bytes at hand, and say in a [`FormatError`] which kind of object is damaged.
 
 mod aligned;
+mod arrow_message;
 mod block;
 mod codec;
 mod deaths;

@@ -121,6 +121,7 @@ fn put_chunk(high: u64, lows: &[u16], out: &mut Vec<u8>) {
 fn take_chunk(base: u64, r: &mut Reader<'_>, set: &mut RowSet) -> Result<(), Bad> {
     let [form] = r.array::<1>()?;
     let (mut n, mut runs) = (0usize, 0usize);
+    let mut single: Vec<u64> = Vec::new();
     // One past the last value of the run being read; runs that touch would be one run.
     let mut next: Option<u32> = None;
     let mut add = |first: u16, last: u16| -> Result<(), Bad> {
@@ -134,7 +135,11 @@ fn take_chunk(base: u64, r: &mut Reader<'_>, set: &mut RowSet) -> Result<(), Bad
         }
         n += usize::from(last - first) + 1;
         next = Some(u32::from(last) + 1);
-        set.insert_range(base + u64::from(first)..=base + u64::from(last));
+        if form == RUNS {
+            set.insert_range(base + u64::from(first)..=base + u64::from(last));
+        } else {
+            single.push(base + u64::from(first));
+        }
         Ok(())
     };
     match form {
@@ -161,6 +166,7 @@ fn take_chunk(base: u64, r: &mut Reader<'_>, set: &mut RowSet) -> Result<(), Bad
         }
         _ => return Err("a chunk of a row set has an unknown form"),
     }
+    set.append(single).map_err(|_| "values of a row set are not in order")?;
     if n == 0 || form_of(n, runs) != form {
         return Err("a chunk of a row set is not in its shortest form");
     }

@@ -10,10 +10,10 @@ use arrow_array::{
     RecordBatch, StringArray, UInt64Array,
 };
 use arrow_buffer::{NullBuffer, ScalarBuffer};
-use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 
+use crate::arrow_message::{aligned, next_message, record_batch, schema};
 use crate::error::{FormatError, InputError, ObjectKind};
 use crate::ids::RecordId;
 use crate::rows::{Column, Rows};
@@ -239,33 +239,54 @@ impl Rows {
 
     /// Reads a body whose hash has been checked (see [`crate::Body::rows`]).
     pub(crate) fn from_body(bytes: &[u8], dim: usize) -> Result<Self, FormatError> {
-        let damaged = |what: String| FormatError::damaged(ObjectKind::Body, what);
-        let mut reader = StreamReader::try_new(bytes, None).map_err(|e| damaged(e.to_string()))?;
-        let batch = reader.next().ok_or_else(|| damaged("it has no record batch".into()))?;
-        let batch = batch.map_err(|e| damaged(e.to_string()))?;
-        if reader.next().is_some() {
-            return Err(damaged("it has more than one record batch".into()));
-        }
-        Self::from_canonical(&batch, dim).map_err(damaged)
+        Self::read_body(bytes, dim).map_err(|what| FormatError::damaged(ObjectKind::Body, what))
     }
 
-    /// Reads a batch of the canonical form, as [`Rows::to_record_batch`] makes it.
+    fn read_body(bytes: &[u8], dim: usize) -> Result<Self, String> {
+        let (Some(first), rest) = next_message(bytes)? else { return Err("it has no schema".into()) };
+        let (Some(second), rest) = next_message(rest)? else { return Err("it has no record batch".into()) };
+        if !matches!(next_message(rest)?, (None, [])) {
+            return Err("something follows its record batch".into());
+        }
+        // The schema is checked before any array is made: only canonical types get that far.
+        let schema = schema(&first)?;
+        check_schema(&schema, dim)?;
+        let batch = record_batch(Arc::new(schema), aligned(second.bytes), second.meta_len, None)?;
+        Self::from_canonical(&batch, dim)
+    }
+
+    /// Reads a batch of a schema that [`check_schema`] has passed.
     fn from_canonical(batch: &RecordBatch, dim: usize) -> Result<Self, String> {
-        let names: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
-        let ["id_u64", "id_string", "vector", attributes @ ..] = names.as_slice() else {
-            return Err("its columns are not the canonical ones".into());
-        };
         let ids = ids_from_arrays(batch.column(0), batch.column(1))?;
         let vectors = vector_from_array(batch.column(2), dim)?.to_vec();
         if vectors.iter().any(|x| !x.is_finite()) {
             return Err("a vector holds NaN or infinity".into());
         }
-        let mut columns = Vec::with_capacity(attributes.len());
-        for (name, array) in attributes.iter().zip(&batch.columns()[3..]) {
-            let name = name.strip_prefix(ATTRIBUTE_PREFIX).ok_or("an attribute column lacks its prefix")?;
-            let ty = attribute_type(array.data_type()).ok_or("an attribute column has another type")?;
+        let mut columns = Vec::with_capacity(batch.num_columns() - 3);
+        for (field, array) in batch.schema_ref().fields()[3..].iter().zip(&batch.columns()[3..]) {
+            let (name, ty) = attribute_of(field)?;
             columns.push(Column { name: name.to_owned(), ty, array: canonical(ty, array) });
         }
         Self::from_parts(dim, ids, vectors, columns).map_err(|e: InputError| e.to_string())
     }
+}
+
+fn attribute_of(field: &Field) -> Result<(&str, AttributeType), &'static str> {
+    let name = field.name().strip_prefix(ATTRIBUTE_PREFIX).ok_or("an attribute column lacks its prefix")?;
+    let ty = attribute_type(field.data_type()).ok_or("an attribute column has another type")?;
+    Ok((name, ty))
+}
+
+/// Checks that a schema is that of [`Rows::to_record_batch`].
+fn check_schema(schema: &Schema, dim: usize) -> Result<(), &'static str> {
+    let fixed = [
+        Field::new("id_u64", DataType::UInt64, true),
+        Field::new("id_string", DataType::Utf8, true),
+        vector_field(dim),
+    ];
+    let fields = schema.fields();
+    if fields.len() < fixed.len() || fixed.iter().zip(fields).any(|(a, b)| a != b.as_ref()) {
+        return Err("its columns are not the canonical ones");
+    }
+    fields[fixed.len()..].iter().try_for_each(|field| attribute_of(field).map(|_| ()))
 }

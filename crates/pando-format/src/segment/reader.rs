@@ -6,9 +6,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::MutableBuffer;
-use arrow_ipc::reader::FileDecoder;
-use arrow_ipc::{Block, MetadataVersion};
 
+use crate::arrow_message::record_batch;
 use crate::error::{FormatError, ObjectKind};
 use crate::ids::RecordId;
 use crate::rows::{Column, Rows, ids_from_arrays, vector_from_array};
@@ -161,21 +160,13 @@ impl SegmentSide {
         if last != len {
             return Err(damaged("a record batch does not have its length"));
         }
-        let place = &self.batches[batch];
         let mut buffer = MutableBuffer::from_len_zeroed(len);
         for (at, bytes) in pieces {
             buffer.as_slice_mut()[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         let schema = segment_schema(self.dim as usize, &self.attributes);
-        let mut decoder = FileDecoder::new(schema, MetadataVersion::V5);
-        if let Some(projection) = projection {
-            decoder = decoder.with_projection(projection);
-        }
-        let meta_len = i32::try_from(place.meta_len).map_err(|_| damaged("a message is too long"))?;
-        let block = Block::new(0, meta_len, place.body_len as i64);
-        let decoded = decoder.read_record_batch(&block, &buffer.into());
-        let decoded =
-            decoded.map_err(|e| damaged(e.to_string()))?.ok_or_else(|| damaged("a message is empty"))?;
+        let meta_len = self.batches[batch].meta_len as usize;
+        let decoded = record_batch(schema, buffer.into(), meta_len, projection).map_err(damaged)?;
         if decoded.num_rows() != self.batch_rows(batch) {
             return Err(damaged("a record batch does not have its number of rows"));
         }

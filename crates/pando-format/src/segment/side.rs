@@ -192,7 +192,8 @@ impl SegmentSide {
     /// Checks whole pages read from offset `start`, a page boundary. To be called on every read.
     pub fn check_pages(&self, start: u64, bytes: &[u8]) -> Result<(), FormatError> {
         let end = start.checked_add(bytes.len() as u64);
-        let whole = start.is_multiple_of(PAGE_BYTES)
+        let whole = !bytes.is_empty()
+            && start.is_multiple_of(PAGE_BYTES)
             && end
                 .is_some_and(|end| end == self.bytes || (end.is_multiple_of(PAGE_BYTES) && end < self.bytes));
         if !whole {
