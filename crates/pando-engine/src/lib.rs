@@ -16,6 +16,7 @@ pub mod root;
 mod settings;
 pub mod tail;
 mod validate;
+pub mod verify;
 pub mod view;
 
 pub use engine::{Components, Engine, ProgressSink, ScanStream};

@@ -1,0 +1,46 @@
+//! Constants of algorithm version 0 that decide bytes. Change one only with a measurement, and with a new version.
+
+/// A plan covers at most so many rows …
+pub const PLAN_ROWS: u64 = 4_194_304;
+/// … or so many bytes of entries, but always at least one entry.
+pub const PLAN_BYTES: u64 = 16 << 30;
+
+/// A merged segment holds at most so many rows.
+pub const SEGMENT_ROWS: u64 = 4_194_304;
+/// So many neighbouring segments of one size tier are merged.
+pub const SEGMENT_FAN: usize = 4;
+/// The segments of a small collection are merged into one at every checkpoint while their vectors stay below this.
+pub const SMALL_SEGMENT_BYTES: u64 = 64 << 20;
+
+/// A pack is closed when it has so many bytes.
+pub const PACK_BYTES: u64 = 64 << 20;
+
+/// Entries that the lowest level of id runs may hold; each level above holds [`RUN_RATIO`] times as many.
+pub const RUN_BASE: u64 = 65_536;
+/// Ratio of neighbouring levels of id runs.
+pub const RUN_RATIO: u64 = 10;
+
+/// Nonces and idempotency keys that a root remembers.
+pub const WINDOW: u64 = 65_536;
+
+/// A group gets a new base block when its deltas hold more than this share of the base's rows (in percent) …
+pub const DELTA_PERCENT: u64 = 25;
+/// … or when this share of the base's rows (in percent) belongs to leaves that a delta supersedes.
+pub const SUPERSEDED_PERCENT: u64 = 25;
+/// The newer delta is merged into the older one when it has more than this share of the older one's rows (in percent).
+pub const DELTA_MERGE_PERCENT: u64 = 50;
+
+/// Blocks in packs of which less than this share is live (in percent) are moved …
+pub const CONDEMN_PERCENT: u64 = 50;
+/// … but at most this part of the index at one checkpoint …
+pub const MOVE_PART: u64 = 32;
+/// … or so many bytes, whichever is more.
+pub const MOVE_BYTES: u64 = 4 << 20;
+
+/// Deltas of dead rows are folded into chunks when there are so many.
+pub const DEATH_DELTAS: usize = 8;
+/// The newest block of the write window is written again with the new entries while both have at most so many items.
+pub const WINDOW_BLOCK: u64 = 4096;
+
+/// The calibration is computed again when one in so many rows changed since the last time.
+pub const CALIBRATE_PART: u64 = 10;
