@@ -42,25 +42,43 @@ pub(crate) struct Router {
 }
 
 /// The `keep` smallest candidates seen so far, ascending by (score, place).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Best {
     keep: usize,
+    /// Scores from here on cannot enter.
+    limit: f32,
     list: Vec<Candidate>,
 }
 
 impl Best {
-    fn offer(&mut self, score: f32, place: u32) {
+    fn new(keep: usize) -> Self {
+        Self { keep, limit: f32::INFINITY, list: Vec::with_capacity(keep + 1) }
+    }
+
+    /// Scores of the places from `first` on. Places must come in ascending order over all calls: then an equal score
+    /// never displaces an earlier one.
+    #[inline]
+    fn offer(&mut self, first: u32, dots: &[f32], norms: &[f32]) {
+        for (j, (dot, norm)) in dots.iter().zip(norms).enumerate() {
+            let score = norm - 2.0 * dot;
+            // NaN goes on: it is not at least the limit.
+            if !(score >= self.limit) {
+                self.insert(score, first + j as u32);
+            }
+        }
+    }
+
+    fn insert(&mut self, score: f32, place: u32) {
         // Only overflow can make a NaN; its sign differs between machines, so it must not be compared.
         let score = if score.is_nan() { f32::INFINITY } else { score };
-        if self.list.len() == self.keep {
-            let (worst, at) = self.list[self.keep - 1];
-            if score > worst || (score == worst && place > at) {
-                return;
+        let at = self.list.partition_point(|c| c.0 <= score);
+        if at < self.keep {
+            self.list.insert(at, (score, place));
+            self.list.truncate(self.keep);
+            if self.list.len() == self.keep {
+                self.limit = self.list[self.keep - 1].0;
             }
-            self.list.pop();
         }
-        let at = self.list.partition_point(|&(s, p)| s < score || (s == score && p < place));
-        self.list.insert(at, (score, place));
     }
 }
 
@@ -123,8 +141,7 @@ impl Router {
         let mut beams: Vec<Vec<Candidate>> = vec![Vec::new(); m];
         for (l, level) in self.levels.iter().enumerate() {
             let last = l + 1 == self.levels.len();
-            let best = Best { keep: if last { keep } else { BEAM }, list: Vec::new() };
-            let mut next: Vec<Best> = vec![best; m];
+            let mut next: Vec<Best> = (0..m).map(|_| Best::new(if last { keep } else { BEAM })).collect();
             if l == 0 {
                 self.score_range(points, level, 0, level.norms.len(), &mut next);
             } else {
@@ -150,9 +167,7 @@ impl Router {
             let dots = &mut dots[..next.len() * (to - from)];
             self.kernels.dot_matrix(points, &level.vectors[from * d..to * d], d, dots);
             for (best, dots) in next.iter_mut().zip(dots.chunks_exact(to - from)) {
-                for (j, dot) in dots.iter().enumerate() {
-                    best.offer(level.norms[from + j] - 2.0 * dot, (from + j) as u32);
-                }
+                best.offer(from as u32, dots, &level.norms[from..to]);
             }
         }
     }
@@ -181,14 +196,32 @@ impl Router {
             for &(_, row) in rows {
                 gathered.extend_from_slice(&points[row as usize * d..][..d]);
             }
-            dots.resize(rows.len() * (to - from), 0f32);
-            self.kernels.dot_matrix(&gathered, &level.vectors[from * d..to * d], d, &mut dots);
+            let need = rows.len() * (to - from);
+            if dots.len() < need {
+                dots.resize(need, 0f32);
+            }
+            let dots = &mut dots[..need];
+            self.kernels.dot_matrix(&gathered, &level.vectors[from * d..to * d], d, dots);
             for (&(_, row), dots) in rows.iter().zip(dots.chunks_exact((to - from).max(1))) {
                 let best = &mut next[row as usize];
-                for (j, dot) in dots.iter().enumerate() {
-                    best.offer(level.norms[from + j] - 2.0 * dot, (from + j) as u32);
-                }
+                best.offer(from as u32, dots, &level.norms[from..to]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn best_keeps_the_smallest_and_the_earlier_of_equals() {
+        let mut best = Best::new(3);
+        best.offer(0, &[0.0; 4], &[5.0, 1.0, f32::NAN, 5.0]);
+        best.offer(9, &[0.0; 3], &[1.0, 7.0, 0.5]);
+        assert_eq!(best.list, [(0.5, 11), (1.0, 1), (1.0, 9)]);
+        let mut best = Best::new(2);
+        best.offer(0, &[0.0; 3], &[f32::NAN, f32::NAN, f32::INFINITY]);
+        assert_eq!(best.list, [(f32::INFINITY, 0), (f32::INFINITY, 1)]);
     }
 }

@@ -34,9 +34,8 @@ fn scaled_copies_under_cosine_settle() {
 
 #[test]
 fn many_equal_rows_among_others() {
-    let rows = Rows::new(32, |row| {
-        if row.is_multiple_of(10) { vec![0.7; 32] } else { clustered(row, 32, 60, 0.6) }
-    });
+    let rows =
+        Rows::new(32, |row| if row.is_multiple_of(10) { vec![0.7; 32] } else { clustered(row, 32, 60, 0.6) });
     let mut model = Model::new(config(32, Metric::L2), rows);
     model.checkpoint(20_000, &[]);
     let whole: Vec<usize> =
@@ -66,7 +65,8 @@ fn a_different_row_ends_wholeness() {
 
 #[test]
 fn zero_vectors_under_dot() {
-    let rows = Rows::new(8, |row| if row.is_multiple_of(3) { vec![0.0; 8] } else { clustered(row, 8, 9, 0.5) });
+    let rows =
+        Rows::new(8, |row| if row.is_multiple_of(3) { vec![0.0; 8] } else { clustered(row, 8, 9, 0.5) });
     let mut model = Model::new(config(8, Metric::Dot), rows);
     model.checkpoint(3000, &[]);
     model.checkpoint(900, &[0, 1, 2, 3]);

@@ -20,7 +20,7 @@ use arguments::Arguments;
 use index::Index;
 use pando_kernels::{ExactQuery, Kernels};
 use pando_tree::search::calibrate::{K_STEPS, TARGETS, calibrate, sample_rows};
-use pando_tree::search::{Counters, Effort, MarginTable, NoMask, SearchParams, Searcher, effort_for};
+use pando_tree::search::{Counters, Effort, MarginTable, NoMask, SearchParams, Searcher, effort_for, prefetch};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse()?;
@@ -40,11 +40,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         start.elapsed().as_secs_f64()
     );
 
-    let start = Instant::now();
-    let sample = sample_rows(0, 0..index.len() as u64, index.len() as u64);
-    let table = calibrate(&index.nav, &sample, &index, &index.vectors, &NoMask, &pool)?;
-    println!("calibrated with {} rows in {:.2} s", sample.len(), start.elapsed().as_secs_f64());
-    print_table(&table);
+    let mut table = None;
+    if !arguments.targets.is_empty() {
+        let start = Instant::now();
+        let sample = sample_rows(0, 0..index.len() as u64, index.len() as u64);
+        let margins = calibrate(&index.nav, &sample, &index, &index.vectors, &NoMask, &pool)?;
+        println!("calibrated with {} rows in {:.2} s", sample.len(), start.elapsed().as_secs_f64());
+        print_table(&margins);
+        table = Some(margins);
+    }
 
     for (queries, truth) in &arguments.queries {
         println!("\n{}", queries.display());
@@ -61,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut efforts: Vec<(String, Effort)> = arguments
                 .targets
                 .iter()
-                .map(|&target| (format!("{target}"), effort_for(Some(&table), k, target)))
+                .map(|&target| (format!("{target}"), effort_for(table.as_ref(), k, target)))
                 .collect();
             efforts.extend(arguments.efforts.iter().map(|e| (format!("{e:?}"), *e)));
             for (name, effort) in efforts {
@@ -186,7 +190,12 @@ fn rerank(searcher: &mut Searcher, index: &Index, rows: &mut Vec<u64>, distances
         }
         distances.clear();
         let query = searcher.prepared_query();
-        distances.extend(rows.iter().map(|&row| index.nav.frame().exact(query, index.vectors.row(row))));
+        for (i, &row) in rows.iter().enumerate() {
+            if let Some(&ahead) = rows.get(i + 2) {
+                prefetch(index.vectors.row(ahead));
+            }
+            distances.push(index.nav.frame().exact(query, index.vectors.row(row)));
+        }
         searcher.feed_rerank(distances);
     }
 }

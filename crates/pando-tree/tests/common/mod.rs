@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use pando_kernels::{Kernels, Metric};
 use pando_tree::{
-    Change, Env, Report, TreeConfig, TreeError, Tree, VectorSource, advance, build, check, fingerprint_rows,
+    Change, Env, Report, Tree, TreeConfig, TreeError, VectorSource, advance, build, check, fingerprint_rows,
     should_rebuild,
 };
 
@@ -63,7 +63,12 @@ pub fn config(dim: usize, metric: Metric) -> TreeConfig {
 }
 
 /// Calls `f` with an environment of so many threads and bytes.
-pub fn with_env<T>(vectors: &dyn VectorSource, threads: usize, memory: usize, f: impl FnOnce(&Env<'_>) -> T) -> T {
+pub fn with_env<T>(
+    vectors: &dyn VectorSource,
+    threads: usize,
+    memory: usize,
+    f: impl FnOnce(&Env<'_>) -> T,
+) -> T {
     let kernels = Kernels::from_env().unwrap();
     with_kernels(vectors, threads, memory, kernels, f)
 }
@@ -270,7 +275,11 @@ impl Model {
         let kernels = Kernels::detect();
         let point = |x: &[f32]| {
             let mut out = vec![0f32; x.len()];
-            if self.cfg.metric == Metric::L2 { out.copy_from_slice(x) } else { kernels.normalize(x, &mut out) }
+            if self.cfg.metric == Metric::L2 {
+                out.copy_from_slice(x)
+            } else {
+                kernels.normalize(x, &mut out)
+            }
             out
         };
         let centers: Vec<(u64, u8, Vec<f32>)> = tree
