@@ -23,6 +23,18 @@ const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 
+/// What checkpoints and verifications of a collection work with.
+pub fn surroundings(env: &Environment, collection: &Collection, progress: ProgressSink) -> Surroundings {
+    Surroundings {
+        store: env.store.clone(),
+        record: collection.record.clone(),
+        kernels: env.kernels,
+        pool: env.compact_cpu.clone(),
+        memory: env.settings.compactor_memory,
+        progress,
+    }
+}
+
 /// Runs checkpoints until the root covers `target`.
 pub async fn compact(
     env: &Environment,
@@ -43,14 +55,7 @@ pub async fn compact(
                 published,
             });
         }
-        let around = Surroundings {
-            store: env.store.clone(),
-            record: collection.record.clone(),
-            kernels: env.kernels,
-            pool: env.compact_cpu.clone(),
-            memory: env.settings.compactor_memory,
-            progress: progress.clone(),
-        };
+        let around = surroundings(env, collection, progress.clone());
         let head = newest_head(&env.store, collection.record.uuid.0, view.generation).await?;
         let started = env.clock.now();
         let outcome = run_checkpoint(&around, head.as_ref(), view.tail.facts().sequence).await?;

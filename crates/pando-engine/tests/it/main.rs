@@ -1,0 +1,4 @@
+//! The engine on a real directory, against a model in memory.
+
+mod lifecycle;
+mod support;
