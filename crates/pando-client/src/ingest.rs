@@ -109,13 +109,13 @@ impl Ingest {
     }
 
     /// Waits for the last acknowledgement and closes the stream.
-    pub async fn finish(mut self) -> Result<IngestSummary> {
+    pub async fn finish(&mut self) -> Result<IngestSummary> {
         while !self.pending.is_empty() {
             self.acknowledged().await?;
         }
         // Every batch is acknowledged: what the end of the stream says cannot change that.
         self.stream = None;
-        Ok(self.summary)
+        Ok(self.summary.clone())
     }
 
     /// Messages to a broken stream go nowhere; the next acknowledgement shows the break.

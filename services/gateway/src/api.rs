@@ -42,9 +42,9 @@ impl Api {
     /// The records of an upsert; the dimension is looked up again before anything is refused for it.
     async fn rows(&self, collection: &str, records: Vec<v1::Record>) -> Result<Rows, Status> {
         let dimension = self.dimensions.get(collection).await?;
-        let suspicious = records.iter().any(|record| {
-            record.vector.as_ref().is_none_or(|vector| vector.values.len() != dimension)
-        });
+        let suspicious = records
+            .iter()
+            .any(|record| record.vector.as_ref().is_none_or(|vector| vector.values.len() != dimension));
         let dimension = if suspicious { self.dimensions.fresh(collection).await? } else { dimension };
         blocking(move || convert::rows(records, dimension)).await
     }
@@ -130,7 +130,8 @@ impl CollectionService for Api {
             })?,
         };
         let roots = self.engine.list_roots(&request.collection).await.map_err(status)?;
-        let mut roots = roots.into_iter().filter(|root| root.generation < before).map(convert::root_description);
+        let mut roots =
+            roots.into_iter().filter(|root| root.generation < before).map(convert::root_description);
         let page: Vec<_> = roots.by_ref().take(size).collect();
         let next_page_token = match (roots.next(), page.last()) {
             (Some(_), Some(last)) => last.generation.to_string(),
@@ -169,7 +170,10 @@ impl CollectionService for Api {
 impl RecordService for Api {
     async fn upsert(&self, request: Request<v1::UpsertRequest>) -> Answer<v1::UpsertResponse> {
         let request = request.into_inner();
-        limits::request_size(request.encoded_len(), "send fewer records a call, or load them with Arrow Flight's DoPut")?;
+        limits::request_size(
+            request.encoded_len(),
+            "send fewer records a call, or load them with Arrow Flight's DoPut",
+        )?;
         let key = limits::idempotency_key(request.idempotency_key)?;
         let rows = self.rows(&request.collection, request.records).await?;
         let written = self.engine.upsert(&request.collection, rows, key).await.map_err(status)?;
@@ -190,8 +194,11 @@ impl RecordService for Api {
                 return Err(invalid("SELECTOR_MISSING", words));
             }
         };
-        let deleted =
-            self.engine.delete_ids(&request.collection, ids, key).await.map_err(|error| status_in("ids", error))?;
+        let deleted = self
+            .engine
+            .delete_ids(&request.collection, ids, key)
+            .await
+            .map_err(|error| status_in("ids", error))?;
         Ok(Response::new(v1::DeleteResponse {
             token: Some(convert::token(deleted.token)),
             deleted: deleted.affected,
@@ -212,10 +219,10 @@ impl RecordService for Api {
             .fetch(&request.collection, ids, include, consistency, at)
             .await
             .map_err(|error| status_in("ids", error))?;
-        let results = asked.into_iter().zip(found.records).map(|(id, record)| v1::FetchResult {
-            id: Some(id),
-            record: record.map(convert::wire_record),
-        });
+        let results = asked
+            .into_iter()
+            .zip(found.records)
+            .map(|(id, record)| v1::FetchResult { id: Some(id), record: record.map(convert::wire_record) });
         limits::fitting(v1::FetchResponse {
             results: results.collect(),
             root: convert::root(found.root),
@@ -259,8 +266,7 @@ impl RecordService for Api {
 /// A page as messages that are far from any limit.
 fn scan_messages(page: api::ScanPage) -> Vec<v1::ScanResponse> {
     let (root, token) = (convert::root(page.root), convert::token(page.token));
-    let message =
-        |records| v1::ScanResponse { records, root: root.clone(), token: Some(token.clone()) };
+    let message = |records| v1::ScanResponse { records, root: root.clone(), token: Some(token.clone()) };
     let (mut messages, mut records, mut bytes) = (Vec::new(), Vec::new(), 0);
     for record in page.records {
         let record = convert::wire_record(record);
@@ -286,15 +292,18 @@ impl QueryService for Api {
         let exact = match v1::Mode::try_from(request.mode) {
             Ok(v1::Mode::Unspecified | v1::Mode::Approximate) => false,
             Ok(v1::Mode::Exact) => true,
-            Err(_) => return Err(invalid("UNKNOWN_MODE", format!("mode is {}, which is none", request.mode))),
+            Err(_) => {
+                return Err(invalid("INVALID_MODE", format!("mode is {}, which is none", request.mode)));
+            }
         };
         if exact && request.effort.is_some() {
-            let words = "effort has no meaning with mode exact, which compares with every record; leave it out";
-            return Err(invalid("EFFORT_WITH_EXACT", words));
+            let words =
+                "effort has no meaning with mode exact, which compares with every record; leave it out";
+            return Err(invalid("INVALID_EFFORT", words));
         }
         if let Some(epsilon) = request.epsilon.filter(|epsilon| !(*epsilon > 0.0 && *epsilon <= 10.0)) {
             let words = format!("epsilon is {epsilon}; it must be above 0 and at most 10");
-            return Err(invalid("EPSILON_OUT_OF_RANGE", words));
+            return Err(invalid("INVALID_EPSILON", words));
         }
         let include = convert::include(request.include);
         self.expect(&request.collection, &include, request.vectors.len(), top_k as usize).await?;

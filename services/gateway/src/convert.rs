@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pando_engine::api;
+use pando_engine::{Error, api};
 use pando_format::{AttributeType, RecordId, RootId, Rows, RowsBuilder, Value};
 use pando_proto::v1;
 use tonic::Status;
 use uuid::Uuid;
 
-use crate::errors::{input, invalid};
+use crate::errors::{invalid, status};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -17,7 +17,7 @@ pub fn record_id(id: Option<v1::Id>, at: impl Fn() -> String) -> Result<RecordId
     let id = match id.and_then(|id| id.kind) {
         Some(v1::id::Kind::Number(number)) => RecordId::U64(number),
         Some(v1::id::Kind::Text(text)) => RecordId::Str(text),
-        None => return Err(invalid("ID_MISSING", format!("{} has no id", at()))),
+        None => return Err(invalid("INVALID_ID", format!("{} has no id", at()))),
     };
     id.check().map_err(|error| invalid("INVALID_ID", format!("{}: {error}", at())))?;
     Ok(id)
@@ -73,13 +73,11 @@ pub fn rows(records: Vec<v1::Record>, dimension: usize) -> Result<Rows> {
     let mut builder = RowsBuilder::new(dimension);
     for (i, record) in records.into_iter().enumerate() {
         let place = || format!("records[{i}]");
-        let named = |reason, message| {
-            crate::errors::status(pando_engine::Error::invalid(reason, message).with_record(i as u64))
-        };
+        let named = |reason, message: String| status(Error::invalid(reason, message).with_record(i as u64));
         let id = match record.id.and_then(|id| id.kind) {
             Some(v1::id::Kind::Number(number)) => RecordId::U64(number),
             Some(v1::id::Kind::Text(text)) => RecordId::Str(text),
-            None => return Err(named("ID_MISSING", format!("{} has no id", place()))),
+            None => return Err(named("INVALID_ID", format!("{} has no id", place()))),
         };
         let mut attributes = Vec::with_capacity(record.attributes.len());
         for (name, attribute) in record.attributes {
@@ -90,10 +88,23 @@ pub fn rows(records: Vec<v1::Record>, dimension: usize) -> Result<Rows> {
             attributes.push((name, attribute));
         }
         let vector = record.vector.unwrap_or_default().values;
+        if vector.len() != dimension {
+            let words = format!(
+                "{} (id {id}): the vector has {} elements, the collection has dimension {dimension}",
+                place(),
+                vector.len()
+            );
+            return Err(named("DIMENSION_MISMATCH", words));
+        }
+        if let Some(element) = vector.iter().position(|x| !x.is_finite()) {
+            let words =
+                format!("{} (id {id}): element {element} of the vector is {}", place(), vector[element]);
+            return Err(named("NON_FINITE_VECTOR", words));
+        }
         let pairs = attributes.iter().map(|(name, value)| (name.as_str(), value));
-        builder.push(id, &vector, pairs).map_err(|error| crate::errors::status(input(error)))?;
+        builder.push(id, &vector, pairs).map_err(|error| status(error.into()))?;
     }
-    builder.finish().map_err(|error| crate::errors::status(input(error)))
+    builder.finish().map_err(|error| status(error.into()))
 }
 
 pub fn wire_record(record: api::Record) -> v1::Record {
@@ -160,12 +171,10 @@ pub fn effort(effort: Option<v1::Effort>) -> Result<api::Effort> {
             Ok(api::Effort::RecallTarget(target))
         }
         Some(Kind::RecallTarget(target)) => Err(invalid(
-            "RECALL_TARGET_OUT_OF_RANGE",
+            "INVALID_RECALL_TARGET",
             format!("effort.recall_target is {target}; it must be 0.80 to 1.0"),
         )),
-        Some(Kind::Leaves(0)) => {
-            Err(invalid("LEAVES_OUT_OF_RANGE", "effort.leaves is 0; it must be at least 1"))
-        }
+        Some(Kind::Leaves(0)) => Err(invalid("INVALID_EFFORT", "effort.leaves is 0; it must be at least 1")),
         Some(Kind::Leaves(leaves)) => Ok(api::Effort::Leaves(leaves)),
     }
 }
@@ -175,7 +184,7 @@ pub fn metric(metric: i32) -> Result<api::Metric> {
         Ok(v1::Metric::L2) => Ok(api::Metric::L2),
         Ok(v1::Metric::Cosine) => Ok(api::Metric::Cosine),
         Ok(v1::Metric::Dot) => Ok(api::Metric::Dot),
-        _ => Err(invalid("METRIC_MISSING", "config.metric must be l2, cosine or dot")),
+        _ => Err(invalid("INVALID_METRIC", "config.metric must be l2, cosine or dot")),
     }
 }
 
@@ -195,10 +204,7 @@ pub fn create(config: Option<v1::CollectionConfig>) -> Result<api::CreateCollect
         None => defaults.copies,
         Some(copies @ (1 | 2)) => copies as u8,
         Some(copies) => {
-            return Err(invalid(
-                "COPIES_OUT_OF_RANGE",
-                format!("config.copies is {copies}; it must be 1 or 2"),
-            ));
+            return Err(invalid("INVALID_COPIES", format!("config.copies is {copies}; it must be 1 or 2")));
         }
     };
     Ok(api::CreateCollection {
@@ -282,10 +288,7 @@ pub fn answer(answer: api::QueryAnswer) -> v1::QueryAnswer {
         matches: answer
             .matches
             .into_iter()
-            .map(|found| v1::Match {
-                record: Some(wire_record(found.record)),
-                distance: found.distance,
-            })
+            .map(|found| v1::Match { record: Some(wire_record(found.record)), distance: found.distance })
             .collect(),
         complete: answer.complete,
         incomplete_reason: answer.incomplete_reason.unwrap_or_default(),

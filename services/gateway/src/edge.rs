@@ -163,7 +163,7 @@ where
                 };
                 let idle = shared.idle;
                 let request = request.map(|body| Body::new(IdleBody { body, idle, timer: None }));
-                Ok((permit, inner.call(request).await))
+                Ok::<_, Status>((permit, inner.call(request).await))
             };
             let answered = AssertUnwindSafe(within(deadline, admitted)).catch_unwind().await;
             let (permit, response) = match answered {
@@ -422,7 +422,9 @@ mod tests {
 
     #[test]
     fn tonics_own_refusals_get_our_words() {
-        let large = Status::out_of_range("Error, decoded message length too large: found 9 bytes, the limit is: 8 bytes");
+        let large = Status::out_of_range(
+            "Error, decoded message length too large: found 9 bytes, the limit is: 8 bytes",
+        );
         assert_eq!(rewrite(&large).unwrap().code(), Code::ResourceExhausted);
         let malformed = Status::internal("failed to decode Protobuf message: Id.text: invalid string value");
         let better = rewrite(&malformed).unwrap();

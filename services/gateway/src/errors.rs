@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use pando_engine::{Error, ErrorKind};
-use pando_format::InputError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -77,19 +76,15 @@ pub fn invalid(reason: &'static str, message: impl Into<String>) -> Status {
     refuse(ErrorKind::InvalidArgument, reason, message)
 }
 
+/// What is not there (yet).
+pub fn unimplemented(message: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info("UNIMPLEMENTED", DOMAIN, HashMap::new());
+    Status::with_error_details(Code::Unimplemented, message, details)
+}
+
 /// A fault of ours: the caller gets an error id, the log the inside.
 pub fn internal(inside: impl Into<String>) -> Status {
     status(Error::internal(inside))
-}
-
-/// Records that the format refuses.
-pub fn input(error: InputError) -> Error {
-    let message = error.to_string();
-    let invalid = Error::invalid("INVALID_RECORD", message);
-    match error.row {
-        Some(row) => invalid.with_record(row),
-        None => invalid,
-    }
 }
 
 /// Sixteen hexadecimal digits that find an error in the log.
@@ -159,7 +154,8 @@ mod tests {
         for error in [
             Error::internal("/secret/path at host:1"),
             Error::data_loss("a block is damaged", "/secret/path at host:1"),
-            Error::new(ErrorKind::Unavailable, "STORAGE", "storage does not answer").with_internal("/secret/path"),
+            Error::new(ErrorKind::Unavailable, "STORAGE", "storage does not answer")
+                .with_internal("/secret/path"),
         ] {
             let kind = error.kind;
             let status = status(error);

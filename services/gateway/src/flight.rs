@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::api::Api;
 use crate::convert;
-use crate::errors::{internal, invalid, refuse, status};
+use crate::errors::{internal, invalid, status, unimplemented};
 
 /// The Flight service. Cheap to clone.
 #[derive(Clone)]
@@ -48,21 +48,22 @@ impl Flight {
 fn collection(descriptor: Option<&FlightDescriptor>) -> Result<String, Status> {
     match descriptor.map(|descriptor| descriptor.path.as_slice()) {
         Some([name]) => Ok(name.clone()),
-        Some([]) | None => {
-            Err(invalid("DESCRIPTOR_MISSING", "the flight descriptor must be a path of one part: the collection's name"))
-        }
+        Some([]) | None => Err(invalid(
+            "DESCRIPTOR_MISSING",
+            "the flight descriptor must be a path of one part: the collection's name",
+        )),
         Some(path) => Err(invalid(
             "BAD_DESCRIPTOR",
-            format!("the flight descriptor's path has {} parts; it must have one, the collection's name", path.len()),
+            format!(
+                "the flight descriptor's path has {} parts; it must have one, the collection's name",
+                path.len()
+            ),
         )),
     }
 }
 
 fn not_there(what: &str, instead: &str) -> Status {
-    let words = format!("{what} is not there; {instead}");
-    let error = pando_engine::Error::new(ErrorKind::InvalidArgument, "UNIMPLEMENTED", words);
-    let details = tonic_types::ErrorDetails::with_error_info(error.reason, crate::errors::DOMAIN, HashMap::new());
-    tonic_types::StatusExt::with_error_details(tonic::Code::Unimplemented, error.message, details)
+    unimplemented(format!("{what} is not there; {instead}"))
 }
 
 /// Columns that DoPut takes for a collection. Ids may be UInt64 or Utf8, which one field cannot say; its metadata does.
@@ -76,7 +77,8 @@ fn schema(described: &CollectionDescription) -> Schema {
     for (name, ty) in &described.attributes {
         fields.push(Field::new(name, data_type(*ty), true));
     }
-    let metric = convert::wire_metric(config.metric).as_str_name().trim_start_matches("METRIC_").to_lowercase();
+    let metric =
+        convert::wire_metric(config.metric).as_str_name().trim_start_matches("METRIC_").to_lowercase();
     Schema::new_with_metadata(fields, HashMap::from([("pando.metric".to_owned(), metric)]))
 }
 
@@ -159,7 +161,10 @@ impl FlightService for Flight {
         Ok(Response::new(futures::stream::empty().boxed()))
     }
 
-    async fn handshake(&self, _request: Request<Streaming<HandshakeRequest>>) -> Answer<Self::HandshakeStream> {
+    async fn handshake(
+        &self,
+        _request: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
         Err(not_there("Handshake", "this server asks for no credentials"))
     }
 
@@ -177,6 +182,9 @@ impl FlightService for Flight {
 
     async fn do_action(&self, request: Request<Action>) -> Answer<Self::DoActionStream> {
         let action = request.into_inner().r#type;
-        Err(not_there(&format!("the action {action:?}"), "the gRPC services on this port do what there is to do"))
+        Err(not_there(
+            &format!("the action {action:?}"),
+            "the gRPC services on this port do what there is to do",
+        ))
     }
 }

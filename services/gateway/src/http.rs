@@ -17,11 +17,7 @@ pub fn router(metrics: Metrics, ready: Arc<AtomicBool>) -> Router {
     let readyz = move || {
         let ready = ready.load(Ordering::Acquire);
         async move {
-            if ready {
-                (StatusCode::OK, "ready\n")
-            } else {
-                (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
-            }
+            if ready { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
         }
     };
     Router::new()

@@ -20,14 +20,14 @@ pub const MAX_PAGE: u32 = 10_000;
 /// Page size where none is given.
 pub const DEFAULT_PAGE: u32 = 1000;
 /// Longest idempotency key in bytes.
-pub const MAX_KEY_BYTES: usize = 256;
+pub const MAX_KEY_BYTES: usize = 128;
 
 /// `top_k` within 1 to 10,000.
 pub fn top_k(top_k: u32) -> Result<u32, Status> {
     if (1..=MAX_TOP_K).contains(&top_k) {
         return Ok(top_k);
     }
-    Err(invalid("TOP_K_OUT_OF_RANGE", format!("top_k is {top_k}; it must be 1 to {MAX_TOP_K}")))
+    Err(invalid("INVALID_TOP_K", format!("top_k is {top_k}; it must be 1 to {MAX_TOP_K}")))
 }
 
 /// A page size within 1 to 10,000.
@@ -36,7 +36,7 @@ pub fn page_size(page_size: Option<u32>) -> Result<u32, Status> {
         None => Ok(DEFAULT_PAGE),
         Some(size) if (1..=MAX_PAGE).contains(&size) => Ok(size),
         Some(size) => {
-            Err(invalid("PAGE_SIZE_OUT_OF_RANGE", format!("page_size is {size}; it must be 1 to {MAX_PAGE}")))
+            Err(invalid("INVALID_PAGE_SIZE", format!("page_size is {size}; it must be 1 to {MAX_PAGE}")))
         }
     }
 }
@@ -59,7 +59,7 @@ pub fn idempotency_key(key: String) -> Result<Option<String>, Status> {
         0 => Ok(None),
         1..=MAX_KEY_BYTES => Ok(Some(key)),
         bytes => Err(invalid(
-            "IDEMPOTENCY_KEY_TOO_LONG",
+            "INVALID_IDEMPOTENCY_KEY",
             format!("the idempotency key has {bytes} bytes, more than {MAX_KEY_BYTES}"),
         )),
     }
@@ -70,7 +70,9 @@ pub fn request_size(bytes: usize, way_out: &str) -> Result<(), Status> {
     if bytes <= MAX_MESSAGE_BYTES {
         return Ok(());
     }
-    let words = format!("the request has {bytes} bytes, more than the {MAX_MESSAGE_BYTES} (64 MiB) of one message; {way_out}");
+    let words = format!(
+        "the request has {bytes} bytes, more than the {MAX_MESSAGE_BYTES} (64 MiB) of one message; {way_out}"
+    );
     Err(refuse(ErrorKind::ResourceExhausted, "MESSAGE_TOO_LARGE", words))
 }
 
@@ -105,14 +107,17 @@ mod tests {
         for bad in [0, 10_001, 1 << 31, u32::MAX] {
             let status = top_k(bad).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument);
-            assert!(status.message().contains(&bad.to_string()) && status.message().contains("10000"), "{status}");
+            assert!(
+                status.message().contains(&bad.to_string()) && status.message().contains("10000"),
+                "{status}"
+            );
         }
         assert_eq!(page_size(None).unwrap(), DEFAULT_PAGE);
         assert_eq!(page_size(Some(1)).unwrap(), 1);
         assert!(page_size(Some(0)).is_err() && page_size(Some(u32::MAX)).is_err());
         assert!(some("ids", 0, 10).is_err() && some("ids", 10, 10).is_ok() && some("ids", 11, 10).is_err());
         assert_eq!(idempotency_key(String::new()).unwrap(), None);
-        assert!(idempotency_key("k".repeat(256)).is_ok() && idempotency_key("k".repeat(257)).is_err());
+        assert!(idempotency_key("k".repeat(128)).is_ok() && idempotency_key("k".repeat(129)).is_err());
         assert_eq!(request_size((64 << 20) + 1, "…").unwrap_err().code(), Code::ResourceExhausted);
     }
 

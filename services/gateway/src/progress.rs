@@ -59,14 +59,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_in_the_work_ends_its_stream_with_an_error() {
-        let mut stream = stream(WhenLeft::Stop, |progress| progress.done, |sink| async move {
-            sink(Progress { stage: "work".into(), done: 7, total: 9 });
-            tokio::task::yield_now().await;
-            if true {
-                panic!("a test's panic");
-            }
-            Ok(0)
-        });
+        let mut stream = stream(
+            WhenLeft::Stop,
+            |progress| progress.done,
+            |sink| async move {
+                sink(Progress { stage: "work".into(), done: 7, total: 9 });
+                tokio::task::yield_now().await;
+                if true {
+                    panic!("a test's panic");
+                }
+                Ok(0)
+            },
+        );
         assert_eq!(stream.next().await.unwrap().unwrap(), 7);
         assert_eq!(stream.next().await.unwrap().unwrap_err().code(), tonic::Code::Internal);
         assert!(stream.next().await.is_none());

@@ -13,12 +13,10 @@ use std::panic::AssertUnwindSafe;
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedFlightData, DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
-use arrow_flight::{FlightData, FlightDescriptor, PutResult};
+use arrow_flight::{FlightData, PutResult};
 use arrow_schema::Schema;
-use bytes::Bytes;
-use futures::future::Either;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use futures::{FutureExt, Stream};
+use futures::{FutureExt, Stream, TryFutureExt};
 use pando_engine::{Error, ErrorKind};
 use pando_format::Rows;
 use pando_proto::MAX_MESSAGE_BYTES;
@@ -30,7 +28,7 @@ use tonic::{Status, Streaming};
 
 use super::collection;
 use crate::api::{Api, blocking};
-use crate::errors::{input, invalid, refuse, status};
+use crate::errors::{invalid, refuse, status};
 use crate::{edge, limits};
 
 /// Batches that are decoded ahead of the write under way.
@@ -71,7 +69,10 @@ impl Columns {
         let column = |header: &str, default: &str| match headers.get(header) {
             None => Ok(default.to_owned()),
             Some(value) => value.to_str().map(str::to_owned).map_err(|_| {
-                invalid("BAD_HEADER", format!("the header {header} is not ASCII; name the column in app_metadata"))
+                invalid(
+                    "BAD_HEADER",
+                    format!("the header {header} is not ASCII; name the column in app_metadata"),
+                )
             }),
         };
         Ok(Self { id: column("pando-id-column", "id")?, vector: column("pando-vector-column", "vector")? })
@@ -117,7 +118,9 @@ pub fn stream(
 ) -> BoxStream<'static, Result<PutResult, Status>> {
     let start = async move {
         let mut messages = messages.map_err(taken);
-        let Some(first) = messages.try_next().await? else { return Ok(futures::stream::empty().boxed()) };
+        let Some(first) = messages.try_next().await? else {
+            return Ok::<_, Status>(futures::stream::empty().boxed());
+        };
         let collection = collection(first.flight_descriptor.as_ref())?;
         let dimension = api.dimensions.fresh(&collection).await?;
         let messages = futures::stream::once(async { Ok(first) }).chain(messages);
@@ -187,21 +190,22 @@ fn batches(
         futures::future::ready(checked)
     });
     let decoder = FlightDataDecoder::new(messages.map_err(|status| FlightError::Tonic(Box::new(status))));
-    let decoded = futures::stream::try_unfold((decoder, Reader::new(columns)), |(mut decoder, mut reader)| async {
-        loop {
-            // The decoder checks what it reads; should a crafted message make it panic, that message is to blame.
-            let next = AssertUnwindSafe(decoder.try_next()).catch_unwind().await;
-            let message = match next {
-                Ok(Ok(Some(message))) => message,
-                Ok(Ok(None)) => return Ok(None),
-                Ok(Err(error)) => return Err(malformed(error)),
-                Err(_) => return Err(malformed(FlightError::protocol("it makes no sense"))),
-            };
-            if let Some(batch) = reader.read(message)? {
-                return Ok(Some((batch, (decoder, reader))));
+    let decoded =
+        futures::stream::try_unfold((decoder, Reader::new(columns)), |(mut decoder, mut reader)| async {
+            loop {
+                // The decoder checks what it reads; should a crafted message make it panic, that message is to blame.
+                let next = AssertUnwindSafe(decoder.try_next()).catch_unwind().await;
+                let message = match next {
+                    Ok(Ok(Some(message))) => message,
+                    Ok(Ok(None)) => return Ok(None),
+                    Ok(Err(error)) => return Err(malformed(error)),
+                    Err(_) => return Err(malformed(FlightError::protocol("it makes no sense"))),
+                };
+                if let Some(batch) = reader.read(message)? {
+                    return Ok(Some((batch, (decoder, reader))));
+                }
             }
-        }
-    });
+        });
     decoded
         .map_ok(move |raw: RawBatch| {
             blocking(move || {
@@ -289,5 +293,21 @@ impl Reader {
                 Ok(Some(RawBatch { number, batch, columns: self.columns.clone(), idempotency_key }))
             }
         }
+    }
+}
+
+/// The records of a batch, each checked.
+fn import(batch: &RecordBatch, columns: &Columns, dimension: usize) -> Result<Rows, Error> {
+    Rows::from_record_batch(batch, &columns.id, &columns.vector, dimension).map_err(Error::from)
+}
+
+/// Bytes that are not Arrow messages, or not in an order that makes sense.
+fn malformed(error: FlightError) -> Status {
+    match error {
+        FlightError::Tonic(status) => *status,
+        error => invalid(
+            "MALFORMED_ARROW",
+            format!("the stream does not hold well-formed Arrow messages: {error}"),
+        ),
     }
 }

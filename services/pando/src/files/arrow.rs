@@ -1,0 +1,58 @@
+//! Arrow IPC, file or stream. A batch of the file is the unit of reading.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::ArrowError;
+
+use super::{ReadOptions, Source, check_columns, cut, guarded};
+
+const DAMAGED: &str = "it is not a whole Arrow IPC file or stream; write it again";
+
+pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
+    let mut file = File::open(path)?;
+    let mut magic = Vec::new();
+    file.by_ref().take(6).read_to_end(&mut magic)?;
+    file.rewind()?;
+    ensure!(!magic.is_empty(), "it is empty; an Arrow file has at least a schema");
+    let file = BufReader::with_capacity(1 << 20, file);
+    if magic == b"ARROW1" {
+        let reader = guarded(|| FileReader::try_new(file, None).context(DAMAGED))?;
+        check_columns(&reader.schema(), options)?;
+        Ok(source(reader, options))
+    } else {
+        let reader = guarded(|| StreamReader::try_new(file, None).context(DAMAGED))?;
+        check_columns(&reader.schema(), options)?;
+        Ok(source(reader, options))
+    }
+}
+
+fn source(
+    mut reader: impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+    options: &ReadOptions,
+) -> Source {
+    let bytes = options.batch_bytes;
+    let mut number = 0;
+    let mut failed = false;
+    let batches = std::iter::from_fn(move || {
+        if failed {
+            return None;
+        }
+        let batch = guarded(|| reader.next().transpose().map_err(Into::into));
+        let batch = batch.with_context(|| format!("batch {number} cannot be read: {DAMAGED}")).transpose();
+        number += 1;
+        failed = matches!(batch, Some(Err(_)));
+        batch
+    });
+    let pieces = batches.flat_map(move |batch| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
+        match batch {
+            Ok(batch) => Box::new(cut(batch, bytes).map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    });
+    Source { rows: None, batches: Box::new(pieces) }
+}
