@@ -157,7 +157,7 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
     }
 }
 
-/// Counts are checked against [`MAX_COUNT`] by the objects' own rules; u32 is what the format holds.
+/// u32 is what the format holds; no object comes near it.
 fn put_count(n: usize, out: &mut Vec<u8>) {
     let n = u32::try_from(n).expect("a list in one object stays below 2^32 items");
     out.extend_from_slice(&n.to_le_bytes());

@@ -42,12 +42,12 @@ impl IdFilter {
 }
 
 fn line_of(hash: u64, lines: usize) -> usize {
-    ((hash >> 32) * lines as u64 >> 32) as usize
+    (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
 fn probes(hash: u64) -> impl Iterator<Item = usize> {
     let mixed = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (0..PROBES).map(move |i| (mixed << (9 * i) >> 55) as usize)
+    (0..PROBES).map(move |i| ((mixed << (9 * i)) >> 55) as usize)
 }
 
 impl Codec for IdFilter {

@@ -4,11 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use pando_format::*;
 
+/// The object's bytes encoded again, where there is an encoder of decoded values.
+pub type Again = Result<Option<Vec<u8>>, FormatError>;
+
 pub struct Sample {
     pub name: &'static str,
     pub bytes: Vec<u8>,
-    /// Decodes and re-encodes where the type allows; Ok(None) where there is no encoder of decoded values.
-    pub decode: fn(&[u8]) -> Result<Option<Vec<u8>>, FormatError>,
+    /// Decodes and encodes again.
+    pub decode: fn(&[u8]) -> Again,
     /// The bytes carry their own checksum: any flip must be refused.
     pub checked: bool,
 }
@@ -294,7 +297,7 @@ pub fn segment(n: usize, dim: usize) -> (Vec<u8>, SegmentSummary, SegmentSide) {
     writer.finish().unwrap()
 }
 
-fn stored<T: Stored>(bytes: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+fn stored<T: Stored>(bytes: &[u8]) -> Again {
     T::decode(bytes)?.encode().map(Some)
 }
 
@@ -488,7 +491,7 @@ pub fn samples() -> Vec<Sample> {
     ]
 }
 
-fn id_block(bytes: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+fn id_block(bytes: &[u8]) -> Again {
     let block = IdBlock::decode(aligned(bytes))?;
     let pairs: Vec<(RecordId, u64)> = block.iter().map(|(id, row)| (id.to_id(), row)).collect();
     if block.is_empty() { Ok(None) } else { encode_id_block(block.kind(), &pairs).map(Some) }
@@ -501,7 +504,7 @@ pub fn segment_20() -> &'static (Vec<u8>, SegmentSummary, SegmentSide) {
 }
 
 /// Reads a segment as the engine does: pages checked, then ranges decoded. Writes it again.
-fn segment_file(bytes: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+fn segment_file(bytes: &[u8]) -> Again {
     let side = &segment_20().2;
     side.check_pages(0, bytes)?;
     let mut schema = AttributeSchema::default();
