@@ -47,6 +47,9 @@ impl Catalog {
             return Ok(collection);
         }
         check_name(name)?;
+        if self.env.tasks.stopped() {
+            return Err(shutting_down());
+        }
         let _guard = self.opening.lock().await;
         if let Some(collection) = self.open_now(name) {
             return Ok(collection);
@@ -70,6 +73,11 @@ impl Catalog {
     /// Collections that are open now.
     pub fn all_open(&self) -> Vec<Arc<Collection>> {
         self.open.read().values().cloned().collect()
+    }
+
+    /// Forgets every open collection.
+    pub fn clear(&self) {
+        self.open.write().clear();
     }
 
     /// Closes what nobody used since `before` (seconds of the clock) and nobody holds.
@@ -223,6 +231,11 @@ impl Catalog {
         }
         Ok(names)
     }
+}
+
+/// The engine stops.
+pub fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down")
 }
 
 /// Refuses names that cannot be a collection's.

@@ -89,7 +89,7 @@ impl Collection {
             last_used: AtomicU64::new(env.clock.now().as_secs()),
         });
         collection.catch_up().await?;
-        let _ = collection.writer.set(Writer::start(Arc::downgrade(&collection)));
+        let _ = collection.writer.set(Writer::start(&collection));
         collection.warm_in_background();
         Ok(collection)
     }
@@ -318,7 +318,7 @@ impl Collection {
 
     fn warm_in_background(&self) {
         if let Some(root) = self.view().root.clone() {
-            tokio::spawn(async move {
+            self.env.tasks.spawn(async move {
                 if let Err(error) = root.warm().await {
                     tracing::warn!(%error, "loading a root into memory");
                 }

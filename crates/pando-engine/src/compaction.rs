@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -107,9 +106,9 @@ fn due(env: &Environment, collection: &Collection) -> Option<u64> {
 
 /// The background loop: the longest backlog first, one checkpoint at a time (they share one memory budget). A collection
 /// whose checkpoint fails waits, longer each time, and is reported; others go on.
-pub async fn run(env: Environment, catalog: Arc<Catalog>, stopped: Arc<AtomicBool>) {
+pub async fn run(env: Environment, catalog: Arc<Catalog>) {
     let mut failures: HashMap<Uuid, (u32, Duration)> = HashMap::new();
-    while !stopped.load(Ordering::Acquire) {
+    loop {
         env.clock.sleep(LOOK).await;
         if !env.settings.auto_compact {
             continue;
@@ -125,17 +124,9 @@ pub async fn run(env: Environment, catalog: Arc<Catalog>, stopped: Arc<AtomicBoo
         metrics::gauge!("pando_compaction_backlog_collections").set(backlog.len() as f64);
         backlog.sort_by_key(|(rows, _)| std::cmp::Reverse(*rows));
         for (_, collection) in backlog {
-            if stopped.load(Ordering::Acquire) {
-                return;
-            }
             let uuid = collection.record.uuid.0;
             let target = collection.view().tail.facts().sequence;
-            let stop = stopped.clone();
-            let work = compact(&env, &collection, target, Arc::new(|_| {}));
-            let outcome = tokio::select! {
-                outcome = work => outcome,
-                () = until(&env, &stop) => return,
-            };
+            let outcome = compact(&env, &collection, target, Arc::new(|_| {})).await;
             match outcome {
                 Ok(_) => {
                     failures.remove(&uuid);
@@ -150,12 +141,5 @@ pub async fn run(env: Environment, catalog: Arc<Catalog>, stopped: Arc<AtomicBoo
                 }
             }
         }
-    }
-}
-
-/// Returns when the engine is stopped.
-async fn until(env: &Environment, stopped: &AtomicBool) {
-    while !stopped.load(Ordering::Acquire) {
-        env.clock.sleep(LOOK).await;
     }
 }

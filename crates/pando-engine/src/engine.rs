@@ -1,7 +1,6 @@
 //! The engine: every collection of one store, on one node.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::stream::{StreamExt, TryStreamExt};
@@ -14,7 +13,7 @@ use crate::block::Cache;
 use crate::catalog::Catalog;
 use crate::collection::Collection;
 use crate::compaction;
-use crate::environment::{Clock, Environment, MemoryBudget, Random};
+use crate::environment::{Clock, Environment, MemoryBudget, Random, Tasks};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Write, read_head};
 use crate::query::{self, Plan};
@@ -39,7 +38,6 @@ const TAIL_PERCENT: u64 = 15;
 pub struct Engine {
     env: Environment,
     catalog: Arc<Catalog>,
-    stopped: Arc<AtomicBool>,
 }
 
 /// Components of an engine; a test swaps any of them.
@@ -78,15 +76,13 @@ impl Engine {
             resident: MemoryBudget::new(share(RESIDENT_PERCENT)),
             tails: MemoryBudget::new(share(TAIL_PERCENT)),
             searchers: Arc::default(),
+            tasks: Tasks::default(),
             settings: Arc::new(settings),
         };
-        let engine = Arc::new(Self {
-            catalog: Arc::new(Catalog::new(env.clone())),
-            env,
-            stopped: Arc::new(AtomicBool::new(false)),
-        });
-        tokio::spawn(compaction::run(engine.env.clone(), engine.catalog.clone(), engine.stopped.clone()));
-        tokio::spawn(unload(engine.env.clone(), engine.catalog.clone(), engine.stopped.clone()));
+        let engine = Arc::new(Self { catalog: Arc::new(Catalog::new(env.clone())), env });
+        // A checkpoint that is dropped gives up; its work is repeated to the same bytes.
+        engine.env.tasks.spawn(compaction::run(engine.env.clone(), engine.catalog.clone()));
+        engine.env.tasks.spawn(unload(engine.env.clone(), engine.catalog.clone()));
         Ok(engine)
     }
 
@@ -185,7 +181,7 @@ impl Engine {
             let message = format!("an idempotency key has 1 to {longest} bytes");
             return Err(Error::invalid("INVALID_IDEMPOTENCY_KEY", message));
         }
-        if self.stopped.load(Ordering::Acquire) {
+        if self.env.tasks.stopped() {
             return Err(Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down"));
         }
         let outcome = collection.write(write, key).await?;
@@ -331,14 +327,10 @@ impl Engine {
         crate::verify::verify(&around, root.manifest().depth, root.id()).await
     }
 
-    /// Stops background work; in-flight writes are finished first.
+    /// Stops background work; in-flight writes are finished first. Every method called afterwards fails.
     pub async fn shutdown(&self) {
-        self.stopped.store(true, Ordering::Release);
-        for collection in self.catalog.all_open() {
-            collection.grown.notify_waiters();
-            // A checkpoint that runs sees the flag and gives up; its work is repeated to the same bytes.
-            let _ = collection.compacting.lock().await;
-        }
+        self.catalog.clear();
+        self.env.tasks.stop().await;
     }
 }
 
@@ -356,8 +348,8 @@ fn pool(name: &'static str, threads: usize) -> Result<Arc<rayon::ThreadPool>> {
 }
 
 /// Unloads idle collections.
-async fn unload(env: Environment, catalog: Arc<Catalog>, stopped: Arc<AtomicBool>) {
-    while !stopped.load(Ordering::Acquire) {
+async fn unload(env: Environment, catalog: Arc<Catalog>) {
+    loop {
         env.clock.sleep(IDLE / 10).await;
         catalog.drop_idle(env.clock.now().saturating_sub(IDLE).as_secs());
     }

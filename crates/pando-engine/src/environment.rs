@@ -8,6 +8,9 @@ use pando_kernels::Kernels;
 use pando_store::Store;
 pub use pando_store::{Clock, SystemClock};
 
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
 use crate::block::Cache;
 use crate::query::SearcherPool;
 use crate::settings::Settings;
@@ -77,6 +80,48 @@ impl Drop for Reservation {
     }
 }
 
+/// Background tasks of an engine: counted, told to stop, waited for.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Starts a task that is dropped where it waits when the engine stops.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// Starts a task that ends by itself soon after [`Tasks::stopping`] does.
+    pub fn spawn_to_end(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(work);
+    }
+
+    /// Ends when the engine stops.
+    pub async fn stopping(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Whether the engine stops.
+    pub fn stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Tells every task to stop and waits for them.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
 /// What the engine works with; cheap to clone.
 #[derive(Clone)]
 pub struct Environment {
@@ -102,6 +147,8 @@ pub struct Environment {
     pub tails: Arc<MemoryBudget>,
     /// Scratch memory of searches.
     pub searchers: Arc<SearcherPool>,
+    /// Background tasks.
+    pub tasks: Tasks,
     /// What an operator tunes.
     pub settings: Arc<Settings>,
 }

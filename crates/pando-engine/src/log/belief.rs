@@ -173,17 +173,10 @@ pub struct Attempt {
 enum State {
     Create,
     Read,
-    /// This was seen; does it count?
-    Look(Seen),
+    /// An entry was seen, ours or not; does it count?
+    Look { own: bool },
     Window(HeadFacts),
     Done(Verdict),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Seen {
-    Own,
-    Other,
-    Absent,
 }
 
 impl Attempt {
@@ -202,7 +195,7 @@ impl Attempt {
         match self.state {
             State::Create => Action::Create,
             State::Read => Action::Read,
-            State::Look(_) => Action::Look,
+            State::Look { .. } => Action::Look,
             State::Window(_) => Action::AskWindow,
             State::Done(verdict) => Action::Done(verdict),
         }
@@ -223,34 +216,34 @@ impl Attempt {
             return;
         }
         self.state = match answer {
-            Created::Created => State::Look(Seen::Own),
+            Created::Created => State::Look { own: true },
             Created::Exists | Created::Unclear => State::Read,
             Created::NotApplied => State::Create,
         };
     }
 
     /// The entry was read.
+    ///
+    /// Nothing there: the same bytes at the same number once more, without a look. Should an earlier create come
+    /// through after all, it is the same entry; should the number be gone, the look after the next create says so.
     pub fn read(&mut self, found: Found) {
         if self.state == State::Read {
-            self.state = State::Look(match found {
-                Found::Own => Seen::Own,
-                Found::Other => Seen::Other,
-                Found::Absent => Seen::Absent,
-            });
+            self.state = match found {
+                Found::Own => State::Look { own: true },
+                Found::Other => State::Look { own: false },
+                Found::Absent => State::Create,
+            };
         }
     }
 
     /// The newest head was found. `look` is in relation to the create, or the read, that was answered last.
     pub fn looked(&mut self, head: HeadFacts, look: Look) {
-        let State::Look(seen) = self.state else { return };
-        self.state = match (believe(self.number, head, look), seen) {
-            (Belief::Believed, Seen::Own) => State::Done(Verdict::Written),
-            (Belief::Believed, Seen::Other) => State::Done(Verdict::Taken),
-            // Nobody has it: the same bytes at the same number once more. Should an earlier create come through
-            // after all, it is the same entry.
-            (Belief::Believed, Seen::Absent) => State::Create,
-            (Belief::LookAgain, seen) => State::Look(seen),
-            (Belief::Passed { head }, _) => State::Window(head),
+        let State::Look { own } = self.state else { return };
+        self.state = match believe(self.number, head, look) {
+            Belief::Believed if own => State::Done(Verdict::Written),
+            Belief::Believed => State::Done(Verdict::Taken),
+            Belief::LookAgain => State::Look { own },
+            Belief::Passed { head } => State::Window(head),
         };
     }
 
@@ -261,7 +254,7 @@ impl Attempt {
             Window::Own => Verdict::Written,
             Window::Other => Verdict::Passed { sequence: head.sequence },
             // Whether the entry that was folded here was ours, nobody can tell any more.
-            Window::Missing => self.undecided(),
+            Window::Missing => Verdict::Unknown,
         });
     }
 

@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 pub use super::assemble::Write;
 use super::assemble::{Contents, assemble};
 use super::reader::{Fetched, fetch_entry};
+use crate::catalog::shutting_down;
 use crate::collection::Collection;
+use crate::environment::Tasks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::query::on_cpu;
 use crate::tail::LoadedEntry;
@@ -50,29 +52,34 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the task; it ends when the collection is dropped.
-    pub fn start(collection: Weak<Collection>) -> Self {
+    pub fn start(collection: &Arc<Collection>) -> Self {
         let (calls, receive) = mpsc::channel(QUEUE);
-        tokio::spawn(run(collection, receive));
+        let tasks = collection.env.tasks.clone();
+        tasks.spawn_to_end(run(Arc::downgrade(collection), receive, tasks.clone()));
         Self { calls }
     }
 
     /// Writes, and waits until the write is durable. Leaving does not undo it.
     pub async fn write(&self, write: Write, key: Option<String>) -> Result<CallOutcome> {
         let (reply, outcome) = oneshot::channel();
-        let stopped = || Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
-        self.calls.send(Call { write, key, reply }).await.map_err(|_| stopped())?;
-        outcome.await.map_err(|_| stopped())?
+        self.calls.send(Call { write, key, reply }).await.map_err(|_| shutting_down())?;
+        outcome.await.map_err(|_| shutting_down())?
     }
 }
 
-async fn run(collection: Weak<Collection>, mut calls: mpsc::Receiver<Call>) {
+async fn run(collection: Weak<Collection>, mut calls: mpsc::Receiver<Call>, tasks: Tasks) {
     let mut waiting: Option<Call> = None;
     loop {
         let first = match waiting.take() {
             Some(call) => call,
-            None => match calls.recv().await {
-                Some(call) => call,
-                None => return,
+            None => tokio::select! {
+                // A group that was begun is finished; what waits behind it is told that the server stops.
+                biased;
+                () = tasks.stopping() => return,
+                call = calls.recv() => match call {
+                    Some(call) => call,
+                    None => return,
+                },
             },
         };
         let Some(collection) = collection.upgrade() else { return };
