@@ -132,9 +132,11 @@ fn rotation(bencher: Bencher, d: usize) {
 
 #[divan::bench(args = DIMS)]
 fn prepare_scan_query(bencher: Bencher, d: usize) {
-    let q = noise(d, 1);
+    let (k, q) = (kernels(), noise(d, 1));
     let mut query = ScanQuery::default();
-    bencher.counter(ItemsCount::new(1usize)).bench_local(|| query.prepare(black_box(&q), Planes::P6));
+    bencher
+        .counter(ItemsCount::new(1usize))
+        .bench_local(|| query.prepare_with(&k, black_box(&q), Planes::P6));
 }
 
 #[divan::bench(args = DIMS)]

@@ -6,7 +6,10 @@
 //! `A = sum (bit ? u_i : max - u_i)`, which tables of 16 entries per 4 dimensions give.
 
 use crate::codes::RefineFactors;
+use crate::kernels::Kernels;
 use crate::metric::CodeSpace;
+use crate::scalar;
+use crate::table::Table;
 
 /// Bit planes of a scan query: more are more exact; 8 cost about a third more time than 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,7 +35,7 @@ impl Planes {
 }
 
 /// A query prepared for 1-bit scans and refinement. Reuse it with [`ScanQuery::prepare`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScanQuery {
     pub(crate) padded: usize,
     /// Step of the quantiser.
@@ -54,38 +57,6 @@ pub struct ScanQuery {
     u: Vec<u8>,
 }
 
-/// BIT[k][e] = all ones if bit k of e is set.
-const BIT: [[u8; 16]; 4] = {
-    let mut t = [[0u8; 16]; 4];
-    let mut e = 0;
-    while e < 16 {
-        let mut k = 0;
-        while k < 4 {
-            if e >> k & 1 == 1 {
-                t[k][e] = 0xFF;
-            }
-            k += 1;
-        }
-        e += 1;
-    }
-    t
-};
-
-/// Adding and subtracting this rounds an f32 in 0..2^22 to an integer, ties to even.
-const ROUND: f32 = 12_582_912.0;
-
-/// Largest absolute value.
-fn max_abs(x: &[f32]) -> f32 {
-    let mut m = [0.0f32; 16];
-    for x in x.chunks_exact(16) {
-        for (m, v) in m.iter_mut().zip(x) {
-            let v = v.abs();
-            *m = if v > *m { v } else { *m };
-        }
-    }
-    m.into_iter().fold(0.0, f32::max)
-}
-
 impl ScanQuery {
     /// `q_rot` = P(q - mu), a multiple of 64 values, finite.
     pub fn new(q_rot: &[f32], planes: Planes) -> Self {
@@ -96,65 +67,60 @@ impl ScanQuery {
 
     /// As [`ScanQuery::new`], into the buffers of this one.
     pub fn prepare(&mut self, q_rot: &[f32], planes: Planes) {
+        self.fill(&scalar::TABLE, q_rot, planes);
+    }
+
+    /// As [`ScanQuery::prepare`], faster with SIMD kernels; the same bits.
+    pub fn prepare_with(&mut self, k: &Kernels, q_rot: &[f32], planes: Planes) {
+        self.fill(k.table, q_rot, planes);
+    }
+
+    fn fill(&mut self, table: &Table, q_rot: &[f32], planes: Planes) {
         let d = q_rot.len();
         assert!(d > 0 && d.is_multiple_of(64));
         let max = planes.max();
         let half = max as f32 * 0.5;
-        let m = max_abs(q_rot);
+        self.u.resize(d, 0);
+        self.lut.resize(d * 4, 0);
+        // SAFETY: a Kernels value holds a table for this CPU, the scalar one runs everywhere; the length is a
+        // multiple of 64, u has one byte a value.
+        let m = unsafe { (table.max_abs)(q_rot) };
         let inverse = half / m;
         // A zero query, or one so small that the inverse overflows, is a query of zeros: step 0.
         let (step, inverse) = if inverse.is_finite() { (m / half, inverse) } else { (0.0, 0.0) };
+        // SAFETY: as above.
+        unsafe { (table.quantise)(q_rot, [inverse, half, 0.0, max as f32], &mut self.u) }
         self.padded = d;
         self.step = step;
         self.quarter_step = step * 0.25;
         self.bias = d as i32 * max as i32;
-        self.u.clear();
-        self.u.extend(q_rot.iter().map(|v| {
-            let x = v * inverse + half;
-            let x = if x > 0.0 { x } else { 0.0 };
-            let x = if x < max as f32 { x } else { max as f32 };
-            ((x + ROUND).to_bits() & 0xFF) as u8
-        }));
         self.w_sum = 2 * self.u.iter().map(|u| i32::from(*u)).sum::<i32>() - self.bias;
         self.w.clear();
         self.ones.clear();
         if planes == Planes::P8 {
             self.w.extend(self.u.iter().map(|u| (u ^ 0x80) as i8));
             self.ones.resize(d, 1);
+            self.fill_wide_tables();
         } else {
             self.w.extend(self.u.iter().map(|u| (2 * u).wrapping_sub(max as u8) as i8));
+            self.lut_high.clear();
+            // SAFETY: as above; lut has 16 bytes for 4 values, which are at most max <= 63.
+            unsafe { (table.byte_tables)(&self.u, max as u8, &mut self.lut) }
         }
-        self.fill_tables(max);
     }
 
-    fn fill_tables(&mut self, max: u32) {
-        let d = self.padded;
-        self.lut.resize(d * 4, 0);
-        self.lut_high.resize(if max == 255 { d * 4 } else { 0 }, 0);
-        if max == 255 {
-            let tables = self.lut.chunks_exact_mut(16).zip(self.lut_high.chunks_exact_mut(16));
-            for ((low, high), u) in tables.zip(self.u.chunks_exact(4)) {
-                for e in 0..16 {
-                    let mut sum = 0u16;
-                    for k in 0..4 {
-                        sum += u16::from(if e >> k & 1 == 1 { u[k] } else { 255 - u[k] });
-                    }
-                    low[e] = sum as u8;
-                    high[e] = (sum >> 8) as u8;
+    /// Tables of 8 planes: sums of up to 1020 in two bytes.
+    fn fill_wide_tables(&mut self) {
+        self.lut_high.resize(self.padded * 4, 0);
+        let tables = self.lut.chunks_exact_mut(16).zip(self.lut_high.chunks_exact_mut(16));
+        for ((low, high), u) in tables.zip(self.u.chunks_exact(4)) {
+            for e in 0..16 {
+                let mut sum = 0u16;
+                for k in 0..4 {
+                    sum += u16::from(if e >> k & 1 == 1 { u[k] } else { 255 - u[k] });
                 }
-            }
-        } else {
-            for (table, u) in self.lut.chunks_exact_mut(16).zip(self.u.chunks_exact(4)) {
-                // (bit ? u : max - u) = (max - u) + (bit ? 2u - max : 0), modulo 256; the sum is at most 252.
-                let rest = u.iter().fold(0u8, |s, u| s.wrapping_add(max as u8 - u));
-                let delta: [u8; 4] = std::array::from_fn(|k| (2 * u[k]).wrapping_sub(max as u8));
-                for e in 0..16 {
-                    let mut sum = rest;
-                    for k in 0..4 {
-                        sum = sum.wrapping_add(delta[k] & BIT[k][e]);
-                    }
-                    table[e] = sum;
-                }
+                low[e] = sum as u8;
+                high[e] = (sum >> 8) as u8;
             }
         }
     }
@@ -268,7 +234,7 @@ pub struct Survivor {
 }
 
 /// A query prepared for navigation: `q'_i ~= step * w_i` with w_i in -127..=127, step = max |q'_i| / 127.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NavQuery {
     pub(crate) padded: usize,
     pub(crate) w: Vec<i8>,
@@ -286,18 +252,25 @@ impl NavQuery {
 
     /// As [`NavQuery::new`], into the buffers of this one.
     pub fn prepare(&mut self, q_rot: &[f32]) {
+        self.fill(&scalar::TABLE, q_rot);
+    }
+
+    /// As [`NavQuery::prepare`], faster with SIMD kernels; the same bits.
+    pub fn prepare_with(&mut self, k: &Kernels, q_rot: &[f32]) {
+        self.fill(k.table, q_rot);
+    }
+
+    fn fill(&mut self, table: &Table, q_rot: &[f32]) {
         assert!(!q_rot.is_empty() && q_rot.len().is_multiple_of(64));
-        let m = max_abs(q_rot);
+        self.w.resize(q_rot.len(), 0);
+        // SAFETY: as in ScanQuery::fill.
+        let m = unsafe { (table.max_abs)(q_rot) };
         let inverse = 127.0 / m;
         let (step, inverse) = if inverse.is_finite() { (m / 127.0, inverse) } else { (0.0, 0.0) };
+        let bytes = bytemuck::cast_slice_mut(&mut self.w);
+        // SAFETY: as in ScanQuery::fill; the low byte of a negative integer is its i8.
+        unsafe { (table.quantise)(q_rot, [inverse, 0.0, -127.0, 127.0], bytes) }
         self.padded = q_rot.len();
-        self.w.clear();
-        self.w.extend(q_rot.iter().map(|v| {
-            let x = v * inverse;
-            let x = if x > -127.0 { x } else { -127.0 };
-            let x = if x < 127.0 { x } else { 127.0 };
-            (x + ROUND).to_bits() as u8 as i8
-        }));
         self.w_sum = self.w.iter().map(|w| i32::from(*w)).sum();
         self.half_step = step * 0.5;
     }

@@ -71,6 +71,12 @@ pub(crate) struct Table {
     pub ray_encode: unsafe fn(&[f32], &[f32], f32, f32, u8, &mut [u8]) -> RaySums,
     /// (nibbles, w), w of twice the length, a multiple of 64.
     pub nibble_dot: unsafe fn(&[u8], &[i8]) -> i32,
+    /// (x), length a multiple of 64.
+    pub max_abs: unsafe fn(&[f32]) -> f32,
+    /// (x, [scale, offset, low, high], out), same length, a multiple of 64.
+    pub quantise: unsafe fn(&[f32], [f32; 4], &mut [u8]),
+    /// (u, max, lut): u at most max <= 63, length a multiple of 64, lut of 4 times the length.
+    pub byte_tables: unsafe fn(&[u8], u8, &mut [u8]),
     /// (query, packed, out): packed holds whole blocks for out.len() rows.
     pub scan: unsafe fn(&ScanQuery, &[u8], &mut [u32]),
     /// Appends survivors in row order.

@@ -135,7 +135,9 @@ fn codes(k: &Kernels, space: CodeSpace, q_rot: &[f32], c_rot: &[f32], rotated: &
     let mut packed = vec![0u8; packed_len(n, p)];
     pack_codes(&codes, p, &mut packed);
     for planes in [Planes::P4, Planes::P6, Planes::P8] {
-        let query = ScanQuery::new(q_rot, planes);
+        let mut query = ScanQuery::default();
+        query.prepare_with(k, q_rot, planes);
+        assert!(query == ScanQuery::new(q_rot, planes), "queries differ");
         let mut sums = vec![0u32; n];
         k.scan(&query, &packed, &mut sums);
         out.push((format!("scan {planes:?}"), sums.iter().flat_map(|s| s.to_le_bytes()).collect()));
@@ -176,7 +178,9 @@ fn navigation(k: &Kernels, q_rot: &[f32], rotated: &[f32], out: &mut Outputs) {
         .collect();
     let add: Vec<f32> = rotated.chunks_exact(p).map(|c| k.norm2(c)).collect();
     let mut values = vec![0.0; n];
-    k.nav(&NavQuery::new(q_rot), &nibbles, &scales, &add, &mut values);
+    let mut query = NavQuery::default();
+    query.prepare_with(k, q_rot);
+    k.nav(&query, &nibbles, &scales, &add, &mut values);
     out.push(("nav codes".into(), nibbles));
     out.push(("nav scales".into(), floats(&scales)));
     out.push(("nav".into(), floats(&values)));

@@ -8,6 +8,7 @@ mod double;
 mod float;
 mod matrix;
 mod nav;
+mod query;
 mod rotate;
 mod scan;
 
@@ -35,6 +36,9 @@ pub(super) const TABLE: Table = Table {
     ray: code::ray,
     ray_encode: code::ray_encode,
     nibble_dot: nav::nibble_dot,
+    max_abs: query::max_abs,
+    quantise: query::quantise,
+    byte_tables: query::byte_tables,
     scan: scan::scan,
     estimates: scan::estimates,
     nav: nav::nav,
