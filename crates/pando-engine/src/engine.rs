@@ -226,7 +226,8 @@ impl Engine {
         if plan.exact {
             return query::exact(&self.env, &plan, request.vectors).await;
         }
-        let searches = request.vectors.into_iter().map(|vector| query::search(&self.env, &plan, vector));
+        let searches: Vec<_> =
+            request.vectors.into_iter().map(|vector| query::search(&self.env, &plan, vector)).collect();
         futures::stream::iter(searches).buffered(self.env.cpu.current_num_threads() * 2).try_collect().await
     }
 

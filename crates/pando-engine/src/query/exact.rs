@@ -38,10 +38,10 @@ pub async fn search_many(
     let mut tops: Vec<Top> = queries.iter().map(|_| Top::new(k)).collect();
     let mut measured = 0;
     if let Some(root) = &view.root {
-        let batches = root.segments().iter().enumerate().flat_map(|(segment, data)| {
-            (0..data.side().batches.len()).map(move |batch| (segment, batch))
-        });
-        let loads = batches.map(|(segment, batch)| load(root.clone(), segment, batch));
+        let mut loads = Vec::new();
+        for (segment, data) in root.segments().iter().enumerate() {
+            loads.extend((0..data.side().batches.len()).map(|batch| load(root.clone(), segment, batch)));
+        }
         let mut loaded = futures::stream::iter(loads).buffered(READ_AHEAD);
         while let Some(batch) = loaded.next().await {
             let batch = batch?;

@@ -38,7 +38,7 @@ pub async fn measure_recall(
     for vectors in request.vectors.chunks(EXACT_BATCH) {
         progress(Progress { stage: "measuring recall".into(), done: recalls.len() as u64, total });
         let truth = exact(env, &Plan { exact: true, ..plan.clone() }, vectors.to_vec()).await?;
-        let searches = vectors.iter().map(|vector| search(env, &plan, vector.clone()));
+        let searches: Vec<_> = vectors.iter().map(|vector| search(env, &plan, vector.clone())).collect();
         let mut answers = futures::stream::iter(searches).buffered(env.cpu.current_num_threads() * 2);
         let mut truth = truth.into_iter();
         while let (Some(answer), Some(truth)) = (answers.next().await, truth.next()) {

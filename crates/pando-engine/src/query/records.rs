@@ -83,10 +83,6 @@ impl<'a> RecordReader<'a> {
     }
 
     /// The record of a row whose id may be known.
-    pub async fn record(&self, row: u64, id: Option<RecordId>) -> Result<Record> {
-        self.record_with(row, id, &RowVectors::default()).await
-    }
-
     async fn record_with(&self, row: u64, id: Option<RecordId>, loaded: &RowVectors) -> Result<Record> {
         match (self.place(row), &self.view.root) {
             (Place::Tail(body, place), _) => {

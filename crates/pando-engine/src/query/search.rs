@@ -246,10 +246,6 @@ impl SearchTask {
         Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, searcher: self.searcher }
     }
 
-    /// The view searched.
-    pub fn view(&self) -> &Arc<View> {
-        &self.view
-    }
 }
 
 /// Rows of candidates asked for in one read when storage has to be read at all.

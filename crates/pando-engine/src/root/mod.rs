@@ -125,7 +125,7 @@ impl OpenRoot {
 
     /// Loads the blocks of these groups, so that [`OpenRoot::gather`] finds them as long as the result is kept.
     pub async fn load_groups(&self, groups: &[u32]) -> Result<Vec<Arc<GroupBlocks>>> {
-        let loads = groups.iter().map(|group| self.load_group(*group));
+        let loads: Vec<_> = groups.iter().map(|group| self.load_group(*group)).collect();
         futures::stream::iter(loads).buffered(LOADS_IN_FLIGHT).try_collect().await
     }
 
