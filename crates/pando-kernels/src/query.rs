@@ -44,8 +44,13 @@ pub struct ScanQuery {
     pub(crate) quarter_step: f32,
     /// `D * max`.
     pub(crate) bias: i32,
-    /// Low bytes of the tables: 16 for each 4 dimensions.
+    /// Low bytes of the tables: 16 for each 4 dimensions. With 4 or 6 planes the smallest entry of each table is
+    /// taken off.
     pub(crate) lut: Vec<u8>,
+    /// What was taken off, all tables together.
+    pub(crate) least: u32,
+    /// The two entries for 8 dimensions always fit a byte together; nearly always so with up to 6 planes.
+    pub(crate) narrow: bool,
     /// High bytes, with 8 planes only.
     pub(crate) lut_high: Vec<u8>,
     /// Refine weights: `2u - max`, with 8 planes `u - 128`.
@@ -94,16 +99,22 @@ impl ScanQuery {
         self.step = step;
         self.quarter_step = step * 0.25;
         self.bias = d as i32 * max as i32;
-        self.w_sum = 2 * self.u.iter().map(|u| i32::from(*u)).sum::<i32>() - self.bias;
+        // SAFETY: as above; u is at most max.
+        let sums = unsafe { (table.byte_sums)(&self.u, max as u8) };
+        self.w_sum = 2 * sums.sum as i32 - self.bias;
         self.w.clear();
         self.ones.clear();
         if planes == Planes::P8 {
             self.w.extend(self.u.iter().map(|u| (u ^ 0x80) as i8));
             self.ones.resize(d, 1);
+            self.least = 0;
+            self.narrow = false;
             self.fill_wide_tables();
         } else {
             self.w.extend(self.u.iter().map(|u| (2 * u).wrapping_sub(max as u8) as i8));
             self.lut_high.clear();
+            self.least = sums.least;
+            self.narrow = sums.widest <= 255;
             // SAFETY: as above; lut has 16 bytes for 4 values, which are at most max <= 63.
             unsafe { (table.byte_tables)(&self.u, max as u8, &mut self.lut) }
         }

@@ -21,6 +21,14 @@ pub(crate) struct RaySums {
     pub signed_c: f32,
 }
 
+/// Sums over a quantised query: of u, of min(u, max - u), and the largest sum of |2u - max| over 8 dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteSums {
+    pub sum: u32,
+    pub least: u32,
+    pub widest: u32,
+}
+
 /// Checked input of a scan with estimates. `packed` holds whole blocks, the columns one value a row.
 pub(crate) struct EstimateArgs<'a> {
     pub query: &'a ScanQuery,
@@ -75,6 +83,8 @@ pub(crate) struct Table {
     pub max_abs: unsafe fn(&[f32]) -> f32,
     /// (x, [scale, offset, low, high], out), same length, a multiple of 64.
     pub quantise: unsafe fn(&[f32], [f32; 4], &mut [u8]),
+    /// (u, max): u at most max, length a multiple of 64.
+    pub byte_sums: unsafe fn(&[u8], u8) -> ByteSums,
     /// (u, max, lut): u at most max <= 63, length a multiple of 64, lut of 4 times the length.
     pub byte_tables: unsafe fn(&[u8], u8, &mut [u8]),
     /// (query, packed, out): packed holds whole blocks for out.len() rows.

@@ -10,7 +10,7 @@ mod scan;
 pub(crate) use code::{bits, nibble_dot, ray, ray_encode};
 pub(crate) use double::{dot_f64, l2_f64};
 pub(crate) use float::{dot, dot_matrix, dot_norm2, dot_rows, l2, l2_rows};
-pub(crate) use query::{ROUND, byte_tables, max_abs, quantise};
+pub(crate) use query::{ROUND, byte_sums, byte_tables, max_abs, quantise};
 pub(crate) use rotate::{fht, flip, kac};
 pub(crate) use scan::{estimates, nav, scan};
 
@@ -35,6 +35,7 @@ pub(crate) static TABLE: Table = Table {
     nibble_dot,
     max_abs,
     quantise,
+    byte_sums,
     byte_tables,
     scan,
     estimates,

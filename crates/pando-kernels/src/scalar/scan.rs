@@ -7,7 +7,7 @@ use crate::table::{EstimateArgs, NavArgs};
 
 /// Sums of one block of 32 rows.
 fn block_sums(q: &ScanQuery, block: &[u8]) -> [u32; BLOCK_ROWS] {
-    let mut sums = [0u32; BLOCK_ROWS];
+    let mut sums = [q.least; BLOCK_ROWS];
     for (column, bytes) in block.chunks_exact(BLOCK_ROWS).enumerate() {
         let low = &q.lut[column * 32..column * 32 + 32];
         for (sum, byte) in sums.iter_mut().zip(bytes) {

@@ -38,6 +38,7 @@ pub(super) const TABLE: Table = Table {
     nibble_dot: nav::nibble_dot,
     max_abs: query::max_abs,
     quantise: query::quantise,
+    byte_sums: query::byte_sums,
     byte_tables: query::byte_tables,
     scan: scan::scan,
     estimates: scan::estimates,

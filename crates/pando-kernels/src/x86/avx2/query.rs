@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::load;
 use crate::scalar::ROUND;
+use crate::table::ByteSums;
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn max_abs(x: &[f32]) -> f32 {
@@ -41,6 +42,28 @@ pub(super) fn quantise(x: &[f32], [scale, offset, low, high]: [f32; 4], out: &mu
 }
 
 #[target_feature(enable = "avx2,fma")]
+pub(super) fn byte_sums(u: &[u8], max: u8) -> ByteSums {
+    let (max, zero) = (_mm256_set1_epi8(max as i8), _mm256_setzero_si256());
+    let (mut sum, mut least, mut widest) = (zero, zero, zero);
+    for u in u.as_chunks::<32>().0 {
+        let u = super::load_bytes(u);
+        let rest = _mm256_sub_epi8(max, u);
+        sum = _mm256_add_epi64(sum, _mm256_sad_epu8(u, zero));
+        least = _mm256_add_epi64(least, _mm256_sad_epu8(_mm256_min_epu8(u, rest), zero));
+        // Sums over 8 bytes, one byte column of the codes.
+        widest = _mm256_max_epi32(widest, _mm256_sad_epu8(u, rest));
+    }
+    let of = |v: __m256i| {
+        let mut lanes = [0u64; 4];
+        // SAFETY: lanes has 32 bytes; the store is unaligned.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), v) }
+        lanes.map(|v| v as u32)
+    };
+    let widest = of(widest).into_iter().fold(0, u32::max);
+    ByteSums { sum: of(sum).iter().sum(), least: of(least).iter().sum(), widest }
+}
+
+#[target_feature(enable = "avx2,fma")]
 pub(super) fn byte_tables(u: &[u8], max: u8, lut: &mut [u8]) {
     let max = _mm256_set1_epi8(max as i8);
     // Byte e of MASK[k] is set if bit k of e is.
@@ -58,7 +81,8 @@ pub(super) fn byte_tables(u: &[u8], max: u8, lut: &mut [u8]) {
         for k in 0..4 {
             let value = _mm256_shuffle_epi8(u, _mm256_add_epi8(half, _mm256_set1_epi8(k as i8)));
             let rest = _mm256_sub_epi8(max, value);
-            sum = _mm256_add_epi8(sum, _mm256_blendv_epi8(rest, value, masks[k]));
+            let (set, clear) = (_mm256_subs_epu8(value, rest), _mm256_subs_epu8(rest, value));
+            sum = _mm256_add_epi8(sum, _mm256_blendv_epi8(clear, set, masks[k]));
         }
         // SAFETY: tables has 32 bytes; the store is unaligned.
         unsafe { _mm256_storeu_si256(tables.as_mut_ptr().cast(), sum) }

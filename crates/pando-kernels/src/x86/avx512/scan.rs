@@ -16,11 +16,20 @@ type Sums = [__m512i; 2];
 /// Sums in 16-bit lanes over bytes: .0 gathers even byte + 256 * odd byte modulo 2^16, .1 the odd bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn add_columns(sum: (__m512i, __m512i), lut: (__m512i, __m512i), columns: &[u8; 64]) -> (__m512i, __m512i) {
+fn add_columns<const NARROW: bool>(
+    sum: (__m512i, __m512i),
+    lut: (__m512i, __m512i),
+    columns: &[u8; 64],
+) -> (__m512i, __m512i) {
     let mask = _mm512_set1_epi8(15);
     let v = load_bytes(columns);
     let a = _mm512_shuffle_epi8(lut.0, _mm512_and_si512(v, mask));
     let b = _mm512_shuffle_epi8(lut.1, _mm512_and_si512(_mm512_srli_epi16::<4>(v), mask));
+    if NARROW {
+        // Both entries together fit a byte.
+        let v = _mm512_add_epi8(a, b);
+        return (_mm512_add_epi16(sum.0, v), _mm512_add_epi16(sum.1, _mm512_srli_epi16::<8>(v)));
+    }
     let all = _mm512_add_epi16(_mm512_add_epi16(sum.0, a), b);
     let odd = _mm512_add_epi16(_mm512_add_epi16(sum.1, _mm512_srli_epi16::<8>(a)), _mm512_srli_epi16::<8>(b));
     (all, odd)
@@ -43,7 +52,7 @@ fn spill(sums: &mut Sums, (all, odd): (__m512i, __m512i)) {
 /// Table sums of two blocks, which share the tables.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn table_sums(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
+fn table_sums<const NARROW: bool>(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
     let zero = _mm512_setzero_si512();
     let mut sums = [[zero; 2]; 2];
     let chunks = blocks[0].chunks(SPILL).zip(blocks[1].chunks(SPILL));
@@ -54,8 +63,8 @@ fn table_sums(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
             let t = load_bytes(lut);
             let lut =
                 (_mm512_shuffle_i32x4::<0b10_10_00_00>(t, t), _mm512_shuffle_i32x4::<0b11_11_01_01>(t, t));
-            a = add_columns(a, lut, first);
-            b = add_columns(b, lut, second);
+            a = add_columns::<NARROW>(a, lut, first);
+            b = add_columns::<NARROW>(b, lut, second);
         }
         spill(&mut sums[0], a);
         spill(&mut sums[1], b);
@@ -63,20 +72,37 @@ fn table_sums(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
     sums
 }
 
-/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes).
+/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block_sums<const HIGH: bool>(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
-    let mut sums = table_sums(q.lut.as_chunks::<64>().0, blocks);
+fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
+    let mut sums = table_sums::<NARROW>(q.lut.as_chunks::<64>().0, blocks);
     if HIGH {
-        let high = table_sums(q.lut_high.as_chunks::<64>().0, blocks);
+        let high = table_sums::<false>(q.lut_high.as_chunks::<64>().0, blocks);
         for (sums, high) in sums.iter_mut().zip(high) {
             for k in 0..2 {
                 sums[k] = _mm512_add_epi32(sums[k], _mm512_slli_epi32::<8>(high[k]));
             }
         }
     }
+    let least = _mm512_set1_epi32(q.least as i32);
+    for sums in &mut sums {
+        for k in 0..2 {
+            sums[k] = _mm512_add_epi32(sums[k], least);
+        }
+    }
     sums
+}
+
+/// [`block_sums`] for this query.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn query_sums(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
+    match (q.lut_high.is_empty(), q.narrow) {
+        (false, _) => block_sums::<true, false>(q, blocks),
+        (true, false) => block_sums::<false, false>(q, blocks),
+        (true, true) => block_sums::<false, true>(q, blocks),
+    }
 }
 
 /// Blocks `b` and `b + 1`; the last one twice if their number is odd.
@@ -91,11 +117,7 @@ fn two_blocks(packed: &[u8], padded: usize, b: usize) -> [&[[u8; 64]]; 2] {
 pub(super) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
     for (pair, out) in out.chunks_mut(2 * BLOCK_ROWS).enumerate() {
         let blocks = two_blocks(packed, q.padded, 2 * pair);
-        let sums = if q.lut_high.is_empty() {
-            block_sums::<false>(q, blocks)
-        } else {
-            block_sums::<true>(q, blocks)
-        };
+        let sums = query_sums(q, blocks);
         for (sums, out) in sums.iter().zip(out.chunks_mut(BLOCK_ROWS)) {
             for (sum, out) in sums.iter().zip(out.chunks_mut(16)) {
                 out.copy_from_slice(&stored(*sum)[..out.len()]);
@@ -211,21 +233,21 @@ impl Terms {
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
-    if a.query.lut_high.is_empty() {
-        estimate_blocks::<false>(a, out)
-    } else {
-        estimate_blocks::<true>(a, out)
+    match (a.query.lut_high.is_empty(), a.query.narrow) {
+        (false, _) => estimate_blocks::<true, false>(a, out),
+        (true, false) => estimate_blocks::<false, false>(a, out),
+        (true, true) => estimate_blocks::<false, true>(a, out),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn estimate_blocks<const HIGH: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
+fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
     let terms = Terms::new(a);
     let n = a.columns.f_add.len();
     let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
     for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
-        let sums = block_sums::<HIGH>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
+        let sums = block_sums::<HIGH, NARROW>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
         for (b, sums) in (2 * pair..).zip(sums) {
             if let (Some(f_add), Some(f_rescale), Some(norm)) =
                 (whole[0].get(b), whole[1].get(b), whole[2].get(b))
