@@ -1,13 +1,15 @@
 //! Builds a tree over the rows of an .npy file (float16 or float32, two dimensions) and prints what came out.
 //!
-//! `cargo run --release -p pando-tree --example build_stats -- FILE [cosine|l2|dot] [threads] [rows] [memory MiB]`
+//! With `steps`, the first half of the rows is built and the rest is added in so many checkpoints.
+//!
+//! `cargo run --release -p pando-tree --example build_stats -- FILE [cosine|l2|dot] [threads] [rows] [MiB] [steps]`
 
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use pando_kernels::{Kernels, Metric};
-use pando_tree::{Env, NoRows, TreeConfig, TreeError, VectorSource, build, check};
+use pando_tree::{Change, Env, NoRows, TreeConfig, TreeError, VectorSource, advance, build, check};
 
 struct Matrix {
     dim: usize,
@@ -54,7 +56,7 @@ fn load(path: &str) -> Result<Matrix, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().collect();
     let arg = |i: usize| args.get(i).map(String::as_str);
-    let path = arg(1).ok_or("usage: build_stats FILE [metric] [threads] [rows] [memory MiB]")?;
+    let path = arg(1).ok_or("usage: build_stats FILE [metric] [threads] [rows] [MiB] [steps]")?;
     let metric: Metric = arg(2).unwrap_or("cosine").parse()?;
     let threads: usize = arg(3).unwrap_or("1").parse()?;
     let matrix = load(path)?;
@@ -78,7 +80,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         cancel: &cancel,
     };
     let rows: Vec<u64> = (0..n.min(all) as u64).collect();
-    let tree = build(&cfg, &rows, &env)?;
+    let steps: usize = arg(6).map_or(Ok(0), str::parse)?;
+    let (first, rest) = rows.split_at(if steps == 0 { rows.len() } else { rows.len() / 2 });
+    let mut tree = build(&cfg, first, &env)?;
+    for part in rest.chunks(rest.len().div_ceil(steps.max(1)).max(1)) {
+        let before = start.elapsed();
+        let (next, report) = advance(&cfg, tree, part, &NoRows, &env)?;
+        tree = next;
+        let rewritten = tree.leaves.values().filter(|l| l.change == Change::Rewritten).count();
+        println!(
+            "+{} rows in {:.2} s: {} rounds, {} splits, {} merges, {} moved, {rewritten} of {} leaves rewritten",
+            part.len(),
+            (start.elapsed() - before).as_secs_f64(),
+            report.rounds,
+            report.splits,
+            report.merges,
+            report.moved,
+            tree.leaves.len()
+        );
+    }
     println!(
         "{} rows x {}, {} kernels, {threads} threads: {:.2} s",
         rows.len(),

@@ -224,4 +224,32 @@ mod tests {
         best.offer(0, &[0.0; 3], &[f32::NAN, f32::NAN, f32::INFINITY]);
         assert_eq!(best.list, [(f32::INFINITY, 0), (f32::INFINITY, 1)]);
     }
+
+    #[test]
+    fn many_groups_are_reached_through_nodes() {
+        let (d, n) = (8usize, 14_000usize);
+        let at = |i: usize| (crate::hashing::hash(&[i as u64]) >> 40) as f32 / (1 << 24) as f32;
+        let vectors: Vec<f32> = (0..n * d).map(at).collect();
+        let kernels = Kernels::detect();
+        let how = KMeans { kernels, dim: d, spherical: false, iterations: 5, seed: 1 };
+        let bands = vec![0u8; n];
+        let children = Children { vectors: &vectors, bands: &bands };
+        let groups: Vec<Vec<u32>> = regroup(&how, &children, one_per_band(&bands), crate::nodes::GROUP)
+            .unwrap()
+            .into_iter()
+            .map(|g| g.members)
+            .collect();
+        assert!(groups.len() > FLAT_GROUPS);
+        let router = Router::new(&how, &vectors, &groups).unwrap();
+        assert_eq!(router.levels.len(), 3);
+        let queries: Vec<f32> = (0..200 * d).map(|i| at(i + 1_000_000)).collect();
+        let found = router.nearest(&queries, 5);
+        let mut right = 0;
+        for (q, found) in queries.chunks_exact(d).zip(&found) {
+            let best = (0..n).map(|i| kernels.l2(q, &vectors[i * d..][..d])).fold(f32::INFINITY, f32::min);
+            right += usize::from(found[0].0 == best);
+            assert_eq!(found[0].0, kernels.l2(q, &vectors[router.item(found[0].1) as usize * d..][..d]));
+        }
+        assert!(right >= 195, "{right} of 200");
+    }
 }
