@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pando_format::{BlockRef, Calibration, DecodedLeafBlock, DecodedRefineBlock, LeafChild, NodeChildren, NodeRefs};
+use pando_format::{
+    BlockRef, Calibration, DecodedLeafBlock, DecodedRefineBlock, LeafChild, NodeChildren, NodeRefs,
+};
 use pando_tree::search::calibrate::{CalibrationSource, K_STEPS, TARGETS, calibrate, sample_rows};
 use pando_tree::search::{Frame, LeafPart, LeafSource, NavBuilder, RefinePart};
 use pando_tree::{TreeError, VectorSource};
@@ -44,7 +46,8 @@ pub fn compute(
     let sample = sample_rows(ctx.tree_config.seed, live(), live_count);
     ctx.report("calibrating", 0, sample.len() as u64);
     let leaves = Leaves::new(ctx, nodes, ctx.memory / 3)?;
-    let table = calibrate(&nav, &sample, &leaves, vectors, &|row: u64| dead(row), &ctx.pool).map_err(tree_error)?;
+    let table =
+        calibrate(&nav, &sample, &leaves, vectors, &|row: u64| dead(row), &ctx.pool).map_err(tree_error)?;
     Ok(Calibration {
         rows: live_count,
         changed: 0,
@@ -141,12 +144,14 @@ impl<'a> Leaves<'a> {
             let leaf: Vec<BlockRef> = blocks.iter().map(|b| b.leaf).collect();
             let refine: Vec<BlockRef> = blocks.iter().filter_map(|b| b.refine).collect();
             let io = &self.ctx.io;
-            let (leaf, refine) = self.ctx.block(async { tokio::try_join!(io.blocks(&leaf), io.blocks(&refine)) })?;
+            let (leaf, refine) =
+                self.ctx.block(async { tokio::try_join!(io.blocks(&leaf), io.blocks(&refine)) })?;
             let mut refine = refine.into_iter();
             let mut loaded = Loaded { blocks: Vec::new(), bytes: 0 };
             for (block, bytes) in blocks.iter().zip(leaf) {
                 let leaf = DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.leaf.pack))?;
-                let refine = block.refine.and_then(|_| refine.next()).map(DecodedRefineBlock::decode).transpose();
+                let refine =
+                    block.refine.and_then(|_| refine.next()).map(DecodedRefineBlock::decode).transpose();
                 let refine = refine.map_err(|e| undecodable(e, block.leaf.pack))?;
                 loaded.bytes += (leaf.memory() + refine.as_ref().map_or(0, |r| r.memory())) as u64;
                 loaded.blocks.push((leaf, refine));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pando_format::{DeathBlock, DeathChunk, DeathDelta, Deaths, Hash, Manifest, PackKind, RowSet, Stored, chunk_of};
+use pando_format::{
+    DeathBlock, DeathChunk, DeathDelta, Deaths, Hash, Manifest, PackKind, RowSet, Stored, chunk_of,
+};
 
 use super::constants::DEATH_DELTAS;
 use super::encode::Place;
@@ -33,7 +35,9 @@ pub fn write(
     let held = parent.map_or(&empty, |p| &p.deaths);
     let added = new - old;
     let moves = held.chunks.iter().map(|c| &c.block).chain(held.deltas.iter().map(|d| &d.block));
-    let stays = old.is_subset(new) && held.deltas.len() < DEATH_DELTAS && !moves.into_iter().any(|b| condemned.has(&b.pack));
+    let stays = old.is_subset(new)
+        && held.deltas.len() < DEATH_DELTAS
+        && !moves.into_iter().any(|b| condemned.has(&b.pack));
     let mut draft = DeathDraft::default();
     if stays {
         draft.chunks = held.chunks.iter().map(|c| (c.chunk, c.rows, Place::Kept(c.block))).collect();
@@ -50,7 +54,8 @@ pub fn write(
         let chunk = row >> 16;
         let lows = chunk_of(new, chunk);
         let block = encode(lows.iter().map(|low| chunk << 16 | u64::from(low)).collect())?;
-        let kept = known.get(&chunk).filter(|c| c.block.hash == Hash::of(&block) && !condemned.has(&c.block.pack));
+        let kept =
+            known.get(&chunk).filter(|c| c.block.hash == Hash::of(&block) && !condemned.has(&c.block.pack));
         let place = match kept {
             Some(chunk) => Place::Kept(chunk.block),
             None => Place::New(packs.append(PackKind::Side, &block)?),

@@ -9,7 +9,9 @@
 
 use std::sync::Arc;
 
-use pando_format::{AttributeSchema, Closing, Entry, Operation, PlanContents, RowSet, Rows, WindowKey, WindowNonce};
+use pando_format::{
+    AttributeSchema, Closing, Entry, Operation, PlanContents, RowSet, Rows, WindowKey, WindowNonce,
+};
 
 use super::collapse::{Collapse, Collapsed};
 use super::context::Context;
@@ -98,7 +100,10 @@ impl Folder {
         let LoadedEntry { entry, bodies } = loaded;
         let sequence = entry.sequence;
         if self.done.closed.is_some() {
-            return self.done.skipped.push(format!("log entry {sequence} follows the closing of the collection"));
+            return self
+                .done
+                .skipped
+                .push(format!("log entry {sequence} follows the closing of the collection"));
         }
         let resumes = std::mem::take(&mut self.stepped_over) && entry.first_row > self.done.next_row;
         if entry.first_row != self.done.next_row && !resumes {

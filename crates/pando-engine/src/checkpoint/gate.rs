@@ -32,7 +32,10 @@ fn violated(what: String) -> Error {
 pub fn check_tree(cfg: &TreeConfig, tree: &Tree, dead: &RowSet, live: u64, live_fp: u128) -> Result<Totals> {
     let totals = pando_tree::check(cfg, tree, &Dead(dead)).map_err(|e| violated(e.to_string()))?;
     if (totals.live, totals.live_fp) != (live, live_fp) {
-        return Err(violated(format!("{live} rows live, {} of them are in leaves (or others are)", totals.live)));
+        return Err(violated(format!(
+            "{live} rows live, {} of them are in leaves (or others are)",
+            totals.live
+        )));
     }
     Ok(totals)
 }
@@ -56,7 +59,8 @@ pub fn check_written(
         let NodeChildren::Group { leaves, .. } = &group.children else { continue };
         for leaf in leaves {
             primaries = (primaries.0 + u64::from(leaf.n_primary), primaries.1.wrapping_add(leaf.primary_fp));
-            secondaries = (secondaries.0 + u64::from(leaf.n_secondary), secondaries.1.wrapping_add(leaf.secondary_fp));
+            secondaries =
+                (secondaries.0 + u64::from(leaf.n_secondary), secondaries.1.wrapping_add(leaf.secondary_fp));
         }
     }
     let expected = totals.live_fp.wrapping_add(totals.dead_primaries_fp);

@@ -163,7 +163,10 @@ mod tests {
         assert_eq!(shape(&runs, 10_000), vec![(1, true, vec![60_000]), (2, false, vec![1_000_000])]);
         let runs = [run(0, 60_000), run(1, 650_000), run(2, 1_000_000)];
         assert_eq!(shape(&runs, 10_000), vec![(2, true, vec![60_000, 650_000, 1_000_000])]);
-        assert_eq!(shape(&runs, 0), vec![(0, false, vec![60_000]), (1, false, vec![650_000]), (2, false, vec![1_000_000])]);
+        assert_eq!(
+            shape(&runs, 0),
+            vec![(0, false, vec![60_000]), (1, false, vec![650_000]), (2, false, vec![1_000_000])]
+        );
     }
 
     #[test]

@@ -18,7 +18,10 @@ impl Condemned {
         let mut packs: Vec<&PackEntry> = parent.packs.iter().filter(mostly_dead).collect();
         // By live share, compared without division.
         packs.sort_by(|a, b| {
-            let (x, y) = (u128::from(a.live_bytes) * u128::from(b.bytes), u128::from(b.live_bytes) * u128::from(a.bytes));
+            let (x, y) = (
+                u128::from(a.live_bytes) * u128::from(b.bytes),
+                u128::from(b.live_bytes) * u128::from(a.bytes),
+            );
             x.cmp(&y).then(a.object.cmp(&b.object))
         });
         let mut left = (parent.index_bytes() / MOVE_PART).max(MOVE_BYTES);
@@ -52,7 +55,13 @@ impl LiveBytes {
     }
 
     /// Counts what lies outside the tree.
-    pub fn add_tables(&mut self, segments: &[SegmentEntry], runs: &[IdRun], deaths: &Deaths, window: &[WindowEntry]) {
+    pub fn add_tables(
+        &mut self,
+        segments: &[SegmentEntry],
+        runs: &[IdRun],
+        deaths: &Deaths,
+        window: &[WindowEntry],
+    ) {
         for segment in segments {
             self.add(&segment.side);
             segment.indexes.iter().for_each(|index| self.add(&index.block));
@@ -71,12 +80,8 @@ impl LiveBytes {
     pub fn table(&self, parent: Option<&Manifest>, sealed: &[PackEntry]) -> Option<Vec<PackEntry>> {
         let known: BTreeMap<ObjectRef, PackEntry> =
             parent.map_or(&[][..], |p| &p.packs).iter().chain(sealed).map(|p| (p.object, *p)).collect();
-        let entry = |(object, live): (&ObjectRef, &u64)| Some(PackEntry { live_bytes: *live, ..*known.get(object)? });
+        let entry =
+            |(object, live): (&ObjectRef, &u64)| Some(PackEntry { live_bytes: *live, ..*known.get(object)? });
         self.0.iter().map(entry).collect()
-    }
-
-    /// Packs that are reached.
-    pub fn packs(&self) -> usize {
-        self.0.len()
     }
 }

@@ -34,14 +34,15 @@ pub fn merges(sizes: &[SegmentSize], small: bool, vector_bytes: u64) -> Vec<Rang
     let kept: u64 = sizes.iter().map(SegmentSize::kept).sum();
     if small && kept.saturating_mul(vector_bytes) <= SMALL_SEGMENT_BYTES {
         let clean = sizes.iter().all(|s| s.droppable == 0);
-        return if sizes.is_empty() || (sizes.len() == 1 && clean) { Vec::new() } else { vec![0..sizes.len()] };
+        return if sizes.is_empty() || (sizes.len() == 1 && clean) {
+            Vec::new()
+        } else {
+            vec![0..sizes.len()]
+        };
     }
     // Every segment as a run of one; a run that was merged or sheds rows counts with what it keeps.
-    let mut runs: Vec<(Range<usize>, u64)> = sizes
-        .iter()
-        .enumerate()
-        .map(|(i, s)| (i..i + 1, if sheds(s) { s.kept() } else { s.rows }))
-        .collect();
+    let mut runs: Vec<(Range<usize>, u64)> =
+        sizes.iter().enumerate().map(|(i, s)| (i..i + 1, if sheds(s) { s.kept() } else { s.rows })).collect();
     while let Some(found) = find_run(&runs) {
         let members = found.start..found.end;
         let range = runs[members.start].0.start..runs[members.end - 1].0.end;
@@ -90,7 +91,10 @@ mod tests {
     fn four_neighbours_of_a_tier_are_merged_and_cascade() {
         assert_eq!(merges(&sizes(&[20_000; 3]), false, 4), vec![]);
         assert_eq!(merges(&sizes(&[20_000; 4]), false, 4), vec![0..4]);
-        assert_eq!(merges(&sizes(&[80_000, 80_000, 80_000, 20_000, 20_000, 20_000, 20_000]), false, 4), vec![0..7]);
+        assert_eq!(
+            merges(&sizes(&[80_000, 80_000, 80_000, 20_000, 20_000, 20_000, 20_000]), false, 4),
+            vec![0..7]
+        );
         assert_eq!(merges(&sizes(&[1_000_000, 20_000, 20_000, 5, 20_000, 20_000]), false, 4), vec![1..6]);
     }
 

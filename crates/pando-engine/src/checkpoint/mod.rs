@@ -41,10 +41,9 @@ mod window;
 
 pub(crate) use context::Context;
 pub use context::{Surroundings, tree_config};
-pub(crate) use gate::Dead;
 pub(crate) use live::LiveBytes;
 pub(crate) use parent::rows_of_leaf;
-pub(crate) use segments::rows_of;
-pub(crate) use vectors::{Vectors, tree_error};
-pub(crate) use staging::Staged;
 pub use run::{CheckpointOutcome, Finished, run_checkpoint};
+pub(crate) use segments::rows_of;
+pub(crate) use staging::Staged;
+pub(crate) use vectors::{Vectors, tree_error};

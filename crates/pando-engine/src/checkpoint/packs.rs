@@ -60,7 +60,9 @@ impl<'a> Packs<'a> {
     /// Adds a block. A pack that is full is sealed first.
     pub fn append(&mut self, kind: PackKind, block: &[u8]) -> Result<Ticket> {
         let of = self.kind(kind);
-        if !self.mixed && self.open.get(&of).is_some_and(|o| o.writer.bytes() + block.len() as u64 > PACK_BYTES) {
+        if !self.mixed
+            && self.open.get(&of).is_some_and(|o| o.writer.bytes() + block.len() as u64 > PACK_BYTES)
+        {
             self.seal(kind)?;
         }
         let open = self.open(kind)?;
@@ -109,7 +111,11 @@ impl<'a> Packs<'a> {
 
     /// Name of a sealed pack.
     pub fn name(&self, number: usize) -> Result<ObjectRef> {
-        self.names.get(number).copied().flatten().ok_or_else(|| Error::internal("a pack is referred to before it is sealed"))
+        self.names
+            .get(number)
+            .copied()
+            .flatten()
+            .ok_or_else(|| Error::internal("a pack is referred to before it is sealed"))
     }
 
     /// Reference of a block whose pack is sealed.

@@ -61,7 +61,11 @@ pub struct Parent {
 pub fn load(ctx: &Context, info: &TreeInfo) -> Result<(Tree, Parent)> {
     let nodes = ctx.block(ctx.io.nodes(info, true))?;
     let mut tree = Tree {
-        params: TreeParams { split_size: info.split_size, mean: info.mean.clone(), bands: info.bands.clone() },
+        params: TreeParams {
+            split_size: info.split_size,
+            mean: info.mean.clone(),
+            bands: info.bands.clone(),
+        },
         leaves: BTreeMap::new(),
         groups: BTreeMap::new(),
         inners: BTreeMap::new(),
@@ -128,8 +132,14 @@ fn inner_nodes(tree: &mut Tree, parent: &mut Parent, nodes: &NodeLevels) -> Resu
                 tree.groups.insert(child.id, group);
             } else {
                 let level = node.refs.level - 1;
-                let inner =
-                    Inner { id: child.id, level, children: Vec::new(), centroid, changed: false, recoded: false };
+                let inner = Inner {
+                    id: child.id,
+                    level,
+                    children: Vec::new(),
+                    centroid,
+                    changed: false,
+                    recoded: false,
+                };
                 tree.inners.insert(child.id, inner);
             }
         }
@@ -182,7 +192,8 @@ fn load_groups(ctx: &Context, groups: &[Node], tree: &mut Tree, parent: &mut Par
             let decode = |(bytes, block): (_, &GroupBlock)| {
                 DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.leaf.pack))
             };
-            let decoded: Vec<DecodedLeafBlock> = bytes.into_iter().zip(blocks).map(decode).collect::<Result<_>>()?;
+            let decoded: Vec<DecodedLeafBlock> =
+                bytes.into_iter().zip(blocks).map(decode).collect::<Result<_>>()?;
             read_group(ctx, group, &decoded)
         })
         .collect();
@@ -227,7 +238,8 @@ fn read_group(ctx: &Context, node: &Node, blocks: &[DecodedLeafBlock]) -> Result
             change: Change::Clean,
         });
     }
-    let group = OldGroup { place: node.place, blocks: group_blocks.to_vec(), leaves: children.to_vec(), slots };
+    let group =
+        OldGroup { place: node.place, blocks: group_blocks.to_vec(), leaves: children.to_vec(), slots };
     Ok((group, leaves))
 }
 

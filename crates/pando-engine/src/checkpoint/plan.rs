@@ -93,7 +93,11 @@ pub async fn plan(io: &RootIo, base: &Base, log_end: u64) -> Result<Option<PlanC
             return Ok(Some(plan));
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, "STORAGE_UNAVAILABLE", "storage did not take the checkpoint's plan"))
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        "STORAGE_UNAVAILABLE",
+        "storage did not take the checkpoint's plan",
+    ))
 }
 
 async fn newest(io: &RootIo, base: &Base) -> Result<Option<PlanContents>> {
@@ -117,7 +121,10 @@ async fn newest(io: &RootIo, base: &Base) -> Result<Option<PlanContents>> {
         return Err(Error::new(
             ErrorKind::Unavailable,
             "NEWER_FORMAT",
-            format!("the next checkpoint is to run index algorithm {}, which this release does not have", plan.algorithm),
+            format!(
+                "the next checkpoint is to run index algorithm {}, which this release does not have",
+                plan.algorithm
+            ),
         ));
     }
     Ok(found)

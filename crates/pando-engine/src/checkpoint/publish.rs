@@ -24,12 +24,22 @@ pub async fn store_manifest(io: &RootIo, manifest: &Manifest) -> Result<(RootId,
     Manifest::decode(&bytes).map_err(|e| Error::internal(format!("a manifest does not decode: {e}")))?;
     let root = RootId::of(&bytes);
     let len = bytes.len() as u64;
-    io.store().put_content_addressed(&io.root_key(manifest.depth, &root), Bytes::from(bytes)).await.map_err(stored)?;
+    io.store()
+        .put_content_addressed(&io.root_key(manifest.depth, &root), Bytes::from(bytes))
+        .await
+        .map_err(stored)?;
     Ok((root, len))
 }
 
 /// The head that publishes a root.
-pub fn head(io: &RootIo, base: &Base, manifest: &Manifest, root: RootId, len: u64, closed: Option<Closing>) -> Head {
+pub fn head(
+    io: &RootIo,
+    base: &Base,
+    manifest: &Manifest,
+    root: RootId,
+    len: u64,
+    closed: Option<Closing>,
+) -> Head {
     Head {
         uuid: io.record().uuid,
         generation: base.generation + 1,

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pando_format::{
-    Calibration, Head, Manifest, PlanContents, RootId, RowSet, TreeInfo,
-};
+use pando_format::{Calibration, Head, Manifest, PlanContents, RootId, RowSet, TreeInfo};
 use pando_tree::search::Frame;
 use pando_tree::{Env, Totals, Tree};
 use tokio::runtime::Handle;
@@ -62,7 +60,11 @@ impl Drop for CancelOnDrop {
 /// known to exist (0: none), to save probing.
 ///
 /// Dropping the future stops the work soon; what it stored is harmless and will be found when it is repeated.
-pub async fn run_checkpoint(around: &Surroundings, newest: Option<&Head>, log_end: u64) -> Result<CheckpointOutcome> {
+pub async fn run_checkpoint(
+    around: &Surroundings,
+    newest: Option<&Head>,
+    log_end: u64,
+) -> Result<CheckpointOutcome> {
     if newest.is_some_and(|head| head.closed.is_some()) {
         return Ok(CheckpointOutcome::NothingToDo);
     }
@@ -106,7 +108,12 @@ struct Before {
 impl Before {
     fn read(ctx: &Context, base: &Base) -> Result<Self> {
         let Some((root, depth)) = base.root else {
-            return Ok(Self { root: None, manifest: None, segments: SegmentTable::default(), dead: RowSet::new() });
+            return Ok(Self {
+                root: None,
+                manifest: None,
+                segments: SegmentTable::default(),
+                dead: RowSet::new(),
+            });
         };
         let (manifest, _) = ctx.block(ctx.io.manifest(depth, &root))?;
         let segments = ctx.block(SegmentTable::open(&ctx.io, &manifest.segments))?;
@@ -189,7 +196,8 @@ fn grow(
     let cfg = &ctx.tree_config;
     let info = before.manifest.as_ref().and_then(|m| m.tree.as_ref());
     let loaded = info.map(|info| parent::load(ctx, info)).transpose()?;
-    let rebuilt = loaded.as_ref().is_none_or(|(tree, _)| pando_tree::should_rebuild(cfg, tree, live_before, live));
+    let rebuilt =
+        loaded.as_ref().is_none_or(|(tree, _)| pando_tree::should_rebuild(cfg, tree, live_before, live));
     let (tree, parent, rows_at_build) = match loaded {
         Some((tree, parent)) if !rebuilt => {
             let new: Vec<u64> = survivors.iter().collect();
@@ -273,10 +281,13 @@ impl Carried<'_> {
 
         let mut live = LiveBytes::default();
         let written = match &centroids {
-            Some(places) => Some(nodes.write(&blocks, nodes.leaf_children(), places, &mut packs, &mut live)?),
+            Some(places) => {
+                Some(nodes.write(&blocks, nodes.leaf_children(), places, &mut packs, &mut live)?)
+            }
             None => None,
         };
-        let segments_after = segments.drafts.into_iter().map(|d| d.entry(&packs)).collect::<Result<Vec<_>>>()?;
+        let segments_after =
+            segments.drafts.into_iter().map(|d| d.entry(&packs)).collect::<Result<Vec<_>>>()?;
         let runs = runs.into_iter().map(|r| r.run(&packs)).collect::<Result<Vec<_>>>()?;
         let deaths = deaths.deaths(&packs)?;
         let window = window.into_iter().map(|w| w.entry(&packs)).collect::<Result<Vec<_>>>()?;
@@ -296,7 +307,8 @@ impl Carried<'_> {
                     None if small => Calibration::default(),
                     None => {
                         let stored = ctx.block(ctx.io.nodes(&info, true))?;
-                        let live_rows = || Box::new((rows - dead).into_iter()) as Box<dyn Iterator<Item = u64>>;
+                        let live_rows =
+                            || Box::new((rows - dead).into_iter()) as Box<dyn Iterator<Item = u64>>;
                         let dead = |row: u64| dead.contains(row);
                         calibrate::compute(ctx, frame, &stored, &live_rows, counts.live, &dead, self.vectors)?
                     }

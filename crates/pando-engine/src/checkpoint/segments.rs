@@ -30,7 +30,8 @@ fn writing(e: pando_format::FormatError) -> Error {
 impl Writer {
     /// Adds those records of a body that are among `wanted`; record `i` is row `first + i`.
     pub fn push_some(&mut self, first: u64, rows: &Rows, wanted: &RowSet) -> Result<()> {
-        let numbers: Vec<u64> = (first..first + rows.len() as u64).filter(|row| wanted.contains(*row)).collect();
+        let numbers: Vec<u64> =
+            (first..first + rows.len() as u64).filter(|row| wanted.contains(*row)).collect();
         self.push(&numbers, rows, |row| (row - first) as u32)
     }
 

@@ -50,7 +50,12 @@ pub fn stage(ctx: &Context, folded: &mut Folded) -> Result<Staged> {
 
 impl Staged {
     /// The new rows' segment as it is when nothing is merged into it.
-    pub fn into_written(self, ctx: &Context, attributes: &AttributeSchema, survivors: &RowSet) -> Result<Option<Written>> {
+    pub fn into_written(
+        self,
+        ctx: &Context,
+        attributes: &AttributeSchema,
+        survivors: &RowSet,
+    ) -> Result<Option<Written>> {
         match self {
             Self::Nothing => Ok(None),
             Self::Stored(written, _) => Ok(Some(written)),

@@ -157,7 +157,9 @@ impl Vectors {
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
         for &page in missing {
             match runs.last_mut() {
-                Some(run) if page - run.end <= GAP_PAGES && page - run.start < REQUEST_PAGES => run.end = page + 1,
+                Some(run) if page - run.end <= GAP_PAGES && page - run.start < REQUEST_PAGES => {
+                    run.end = page + 1
+                }
                 _ => runs.push(page..page + 1),
             }
         }

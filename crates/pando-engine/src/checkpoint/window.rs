@@ -37,10 +37,12 @@ pub fn write(
     let mut held: Vec<WindowEntry> = parent.map_or(Vec::new(), |p| p.window.clone());
     let mut block = WindowBlock { nonces: newest(nonces), keys: newest(keys) };
     // An entry has one nonce, so keys never reach past the last nonce; they may begin before the first.
-    let sequences = block.nonces.first().map(|n| n.sequence).into_iter().chain(block.keys.first().map(|k| k.sequence));
+    let sequences =
+        block.nonces.first().map(|n| n.sequence).into_iter().chain(block.keys.first().map(|k| k.sequence));
     let mut first = sequences.min();
     if let (Some(last), Some(_)) = (held.last().copied(), first) {
-        let items = u64::from(last.nonces) + u64::from(last.keys) + (block.nonces.len() + block.keys.len()) as u64;
+        let items =
+            u64::from(last.nonces) + u64::from(last.keys) + (block.nonces.len() + block.keys.len()) as u64;
         if items <= WINDOW_BLOCK {
             let mut joined = ctx.block(ctx.io.window(&last))?;
             joined.nonces.append(&mut block.nonces);

@@ -48,7 +48,11 @@ impl RootIo {
 
     /// Key of a segment.
     pub fn segment_key(&self, segment: &ObjectRef) -> Key {
-        Key::Segment { uuid: self.record.owner_of(segment.depth).0, depth: segment.depth, hash: segment.hash.0 }
+        Key::Segment {
+            uuid: self.record.owner_of(segment.depth).0,
+            depth: segment.depth,
+            hash: segment.hash.0,
+        }
     }
 
     /// Key of a manifest.
@@ -73,7 +77,8 @@ impl RootIo {
     /// One block, checked against its hash.
     pub async fn block(&self, block: &BlockRef) -> Result<Arc<AlignedBytes>> {
         let key = self.pack_key(&block.pack);
-        let bytes = self.store.get_block(&key, block.offset, block.len, &block.hash.0).await.map_err(stored)?;
+        let bytes =
+            self.store.get_block(&key, block.offset, block.len, &block.hash.0).await.map_err(stored)?;
         Ok(Arc::new(AlignedBytes::copy_from(&bytes)))
     }
 
@@ -84,7 +89,8 @@ impl RootIo {
         order.sort_by_key(|&i| (blocks[i].pack, blocks[i].offset));
         let runs = runs(blocks, &order);
         let read = stream::iter(runs.into_iter().map(|run| self.read_run(blocks, order[run].to_vec())));
-        let parts: Vec<Vec<(usize, Arc<AlignedBytes>)>> = read.buffer_unordered(IN_FLIGHT).try_collect().await?;
+        let parts: Vec<Vec<(usize, Arc<AlignedBytes>)>> =
+            read.buffer_unordered(IN_FLIGHT).try_collect().await?;
         let mut out: Vec<Option<Arc<AlignedBytes>>> = vec![None; blocks.len()];
         for (i, bytes) in parts.into_iter().flatten() {
             out[i] = Some(bytes);
@@ -93,7 +99,11 @@ impl RootIo {
     }
 
     /// Reads blocks of one pack that lie close together.
-    async fn read_run(&self, blocks: &[BlockRef], members: Vec<usize>) -> Result<Vec<(usize, Arc<AlignedBytes>)>> {
+    async fn read_run(
+        &self,
+        blocks: &[BlockRef],
+        members: Vec<usize>,
+    ) -> Result<Vec<(usize, Arc<AlignedBytes>)>> {
         let (first, last) = (&blocks[members[0]], &blocks[members[members.len() - 1]]);
         if members.len() == 1 {
             return Ok(vec![(members[0], self.block(first).await?)]);

@@ -18,7 +18,10 @@ impl RootIo {
         index.resolve(part.index.pack);
         let ids: u64 = index.blocks.iter().map(|b| u64::from(b.ids)).sum();
         let bytes: u64 = index.blocks.iter().map(|b| u64::from(b.block.len)).sum();
-        if ids != part.ids || bytes != part.bytes || index.blocks.first().is_none_or(|b| b.first != part.first) {
+        if ids != part.ids
+            || bytes != part.bytes
+            || index.blocks.first().is_none_or(|b| b.first != part.first)
+        {
             return Err(damaged("ids: an index is not the one its run names"));
         }
         Ok(index)
@@ -37,7 +40,12 @@ impl RootIo {
     /// at most once a run; memory is one part's blocks.
     ///
     /// `runs` are a manifest's, in its order. The newest version of an id decides: when its row is dead, the id is gone.
-    pub async fn lookup_sorted(&self, runs: &[IdRun], kind: IdKind, ids: &[IdView<'_>]) -> Result<Vec<Option<u64>>> {
+    pub async fn lookup_sorted(
+        &self,
+        runs: &[IdRun],
+        kind: IdKind,
+        ids: &[IdView<'_>],
+    ) -> Result<Vec<Option<u64>>> {
         let mut found = vec![None; ids.len()];
         for run in newest_first(runs, kind) {
             let mut at = 0;
@@ -53,7 +61,12 @@ impl RootIo {
         Ok(found)
     }
 
-    async fn lookup_part(&self, part: &IdRunPart, ids: &[IdView<'_>], found: &mut [Option<u64>]) -> Result<()> {
+    async fn lookup_part(
+        &self,
+        part: &IdRunPart,
+        ids: &[IdView<'_>],
+        found: &mut [Option<u64>],
+    ) -> Result<()> {
         let index = self.id_index(part).await?;
         // (index of the id, block): ids ascend, so blocks do too.
         let mut wanted: Vec<(usize, usize)> = Vec::new();

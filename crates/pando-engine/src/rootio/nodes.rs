@@ -68,7 +68,9 @@ impl RootIo {
             for node in last {
                 match &node.refs.children {
                     NodeChildren::Group { leaves, .. } => count += leaves.len() as u64,
-                    NodeChildren::Inner(inner) => children.extend(inner.iter().map(|c| (*c, node.refs.level))),
+                    NodeChildren::Inner(inner) => {
+                        children.extend(inner.iter().map(|c| (*c, node.refs.level)))
+                    }
                 }
             }
             if children.is_empty() {
@@ -89,7 +91,8 @@ impl RootIo {
         let refs: Vec<BlockRef> = children.iter().map(|(c, _)| c.refs).collect();
         let codes: Vec<BlockRef> = children.iter().map(|(c, _)| c.codes).collect();
         let exact: Vec<BlockRef> = children.iter().filter(|_| centroids).map(|(c, _)| c.centroids).collect();
-        let (refs, codes, exact) = tokio::try_join!(self.blocks(&refs), self.blocks(&codes), self.blocks(&exact))?;
+        let (refs, codes, exact) =
+            tokio::try_join!(self.blocks(&refs), self.blocks(&codes), self.blocks(&exact))?;
         let mut exact = exact.into_iter();
         let mut out = Vec::with_capacity(children.len());
         for (((child, parent_level), refs), codes) in children.iter().zip(refs).zip(codes) {

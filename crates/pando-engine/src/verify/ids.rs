@@ -8,7 +8,13 @@ use crate::error::Result;
 use crate::rootio::{IdRunCursor, damaged, newest_first};
 
 /// Every live row is what its id resolves to, and no other id resolves to a live row.
-pub(super) fn verify(ctx: &Context, manifest: &Manifest, held: &Held, dead: &RowSet, found: &mut Findings) -> Result<()> {
+pub(super) fn verify(
+    ctx: &Context,
+    manifest: &Manifest,
+    held: &Held,
+    dead: &RowSet,
+    found: &mut Findings,
+) -> Result<()> {
     let mut whole = held.whole;
     for run in &manifest.id_runs {
         let blocks = found.noted(run_blocks(ctx, run))?;

@@ -81,7 +81,9 @@ fn run(ctx: &Context, depth: u64, root: &RootId) -> Result<VerifyReport> {
 
 fn verify_manifest(ctx: &Context, manifest: &Manifest, found: &mut Findings) -> Result<()> {
     let config = ctx.config();
-    found.expect(manifest.config == *config, || "the root has another configuration than the collection".into());
+    found.expect(manifest.config == *config, || {
+        "the root has another configuration than the collection".into()
+    });
     found.live.add_tables(&manifest.segments, &manifest.id_runs, &manifest.deaths, &manifest.window);
     let dead = found.noted(ctx.block(ctx.io.deaths(&manifest.deaths)))?;
     found.blocks += (manifest.deaths.chunks.len() + manifest.deaths.deltas.len()) as u64;
@@ -114,7 +116,9 @@ fn verify_packs(io: &RootIo, ctx: &Context, manifest: &Manifest, found: &mut Fin
             Ok(size)
         });
         if let Some(size) = found.noted(header)? {
-            found.expect(size == pack.bytes, || format!("a pack has {size} bytes, the root says {}", pack.bytes));
+            found.expect(size == pack.bytes, || {
+                format!("a pack has {size} bytes, the root says {}", pack.bytes)
+            });
         }
     }
     // With blocks missing the count of what is reached means nothing.

@@ -55,7 +55,11 @@ fn whole_file(ctx: &Context, segment: &SegmentReader, hash: &[u8; 32]) -> Result
         hasher.update(&ctx.block(segment.pages(at..end))?);
         at = end;
     }
-    if hasher.finalize().as_bytes() == hash { Ok(()) } else { Err(damaged("segment: it is not the one it is named as")) }
+    if hasher.finalize().as_bytes() == hash {
+        Ok(())
+    } else {
+        Err(damaged("segment: it is not the one it is named as"))
+    }
 }
 
 /// Decodes a batch and compares it with the side block; the sum of its live pairs.

@@ -1,8 +1,8 @@
 //! Nodes and leaves: shape, rows, fingerprints, codes.
 
 use pando_format::{
-    BlockRef, DecodedLeafBlock, DecodedRefineBlock, GroupBlock, InnerChild, LeafChild, Manifest, NodeChildren, RowSet,
-    SlotKind, TreeInfo,
+    BlockRef, DecodedLeafBlock, DecodedRefineBlock, GroupBlock, InnerChild, LeafChild, Manifest,
+    NodeChildren, RowSet, SlotKind, TreeInfo,
 };
 use pando_kernels::unpack_code;
 use pando_tree::search::{Frame, encode_nav_child};
@@ -56,7 +56,9 @@ pub(super) fn verify(
         };
         check.tree(info, &mut sums, found)?;
     }
-    if sums.whole { compare(manifest, rows, dead, sums, found) }
+    if sums.whole {
+        compare(manifest, rows, dead, sums, found)
+    }
     Ok(())
 }
 
@@ -90,7 +92,8 @@ fn compare(manifest: &Manifest, rows: &RowSet, dead: &RowSet, mut sums: Sums, fo
     found.expect((sums.primary_fp, sums.secondary_fp) == (prints.primaries, prints.secondaries), || {
         "the fingerprints of primaries and secondaries are not the root's".into()
     });
-    let counted = [sums.primaries.len() as u64, sums.secondaries.len() as u64, dead_primaries.len(), dead_secondaries];
+    let counted =
+        [sums.primaries.len() as u64, sums.secondaries.len() as u64, dead_primaries.len(), dead_secondaries];
     let stated = [counts.primaries, counts.secondaries, counts.dead_primaries, counts.dead_secondaries];
     found.expect(counted == stated, || {
         format!("primaries, secondaries and dead ones of both are {counted:?}, the root says {stated:?}")
@@ -151,7 +154,10 @@ impl Check<'_> {
                 }
             };
             found.expect((child.leaves, child.live) == (leaves, live), || {
-                format!("node {} has {leaves} leaves and {live} live rows, its parent says otherwise", child.id)
+                format!(
+                    "node {} has {leaves} leaves and {live} live rows, its parent says otherwise",
+                    child.id
+                )
             });
         }
     }
@@ -248,7 +254,11 @@ impl Check<'_> {
             for (n, &i) in places.iter().enumerate() {
                 unpack_code(&again.packed, padded, n, &mut a);
                 unpack_code(slot.packed, padded, i, &mut b);
-                let factors = [(again.f_add[n], slot.f_add[i]), (again.f_rescale[n], slot.f_rescale[i]), (again.norm[n], slot.norm[i])];
+                let factors = [
+                    (again.f_add[n], slot.f_add[i]),
+                    (again.f_rescale[n], slot.f_rescale[i]),
+                    (again.norm[n], slot.norm[i]),
+                ];
                 let mut same = a == b && factors.iter().all(|(x, y)| x.to_bits() == y.to_bits());
                 if let (Some(again), Some(block)) = (&again.refine, refine.get(usize::from(part.block))) {
                     let stored = block.slot(part.slot as usize);

@@ -110,7 +110,8 @@ impl BlockWriter<'_> {
         let padded = self.ctx.config().padded() as u64;
         let code = 2 * (padded * 5 / 8 + 40);
         let fresh: u64 = plan.slots.iter().map(|s| s.fresh() as u64).sum();
-        let copied: u64 = self.old_refs(std::slice::from_ref(plan)).values().map(|b| 3 * block_bytes(b)).sum();
+        let copied: u64 =
+            self.old_refs(std::slice::from_ref(plan)).values().map(|b| 3 * block_bytes(b)).sum();
         fresh * (4 * self.ctx.dim() as u64 + code) + copied
     }
 
@@ -204,7 +205,11 @@ impl BlockWriter<'_> {
         for (p, plan) in plans.iter().enumerate() {
             for (s, slot) in plan.slots.iter().enumerate() {
                 let all: Vec<u64> = slot.primaries.iter().chain(&slot.secondaries).copied().collect();
-                tasks.extend(all.chunks(TASK_ROWS).map(|rows| Task { plan: p, slot: s, rows: rows.to_vec() }));
+                tasks.extend(all.chunks(TASK_ROWS).map(|rows| Task {
+                    plan: p,
+                    slot: s,
+                    rows: rows.to_vec(),
+                }));
                 rows.extend(all);
             }
         }
@@ -227,7 +232,8 @@ impl BlockWriter<'_> {
                     .map_err(tree_error)
             })
             .collect();
-        let mut runs: Vec<Vec<Vec<EncodedRows>>> = plans.iter().map(|p| vec![Vec::new(); p.slots.len()]).collect();
+        let mut runs: Vec<Vec<Vec<EncodedRows>>> =
+            plans.iter().map(|p| vec![Vec::new(); p.slots.len()]).collect();
         for (task, encoded) in tasks.iter().zip(done?) {
             runs[task.plan][task.slot].push(encoded);
         }

@@ -92,7 +92,8 @@ pub fn merge(parts: &[Part<'_>], padded: usize, refine: bool) -> Result<Columns>
         f_rescale: Vec::with_capacity(n),
         norm: Vec::with_capacity(n),
         packed: vec![0u8; packed_len(n, padded)],
-        refine: refine.then(|| EncodedRefine { nibbles: Vec::with_capacity(n * nibbles), ..Default::default() }),
+        refine: refine
+            .then(|| EncodedRefine { nibbles: Vec::with_capacity(n * nibbles), ..Default::default() }),
     };
     for (at, &(_, p, i)) in order.iter().enumerate() {
         let (part, i) = (&parts[p as usize], i as usize);

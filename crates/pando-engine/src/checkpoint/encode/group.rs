@@ -108,7 +108,13 @@ pub fn plan(parent: Option<&Parent>, tree: &Tree, group: &Group) -> GroupPlan {
 }
 
 /// The slot to be written for a leaf, if any, and its slots that stay.
-fn plan_leaf(leaf: &Leaf, way: &Way<'_>, group: u64, keep: usize, base: bool) -> (Option<SlotPlan>, Vec<LeafPlace>) {
+fn plan_leaf(
+    leaf: &Leaf,
+    way: &Way<'_>,
+    group: u64,
+    keep: usize,
+    base: bool,
+) -> (Option<SlotPlan>, Vec<LeafPlace>) {
     let slot = |kind, sources, primaries: &[u64], secondaries: &[u64]| SlotPlan {
         leaf: leaf.id,
         kind,
@@ -117,7 +123,9 @@ fn plan_leaf(leaf: &Leaf, way: &Way<'_>, group: u64, keep: usize, base: bool) ->
         secondaries: secondaries.to_vec(),
     };
     match way {
-        Way::Fresh => (Some(slot(SlotKind::Whole, Vec::new(), &leaf.primaries, &leaf.secondaries)), Vec::new()),
+        Way::Fresh => {
+            (Some(slot(SlotKind::Whole, Vec::new(), &leaf.primaries, &leaf.secondaries)), Vec::new())
+        }
         Way::Moved { group: from, places, primaries, secondaries } => {
             let sources = places.iter().map(|place| Source { group: *from, place: *place }).collect();
             (Some(slot(SlotKind::Whole, sources, primaries, secondaries)), Vec::new())

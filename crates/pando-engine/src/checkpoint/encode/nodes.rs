@@ -110,14 +110,16 @@ impl<'a> NodeWriter<'a> {
                 1 => (self.tree.groups[&id].recoded, self.old_place(id, 1)),
                 _ => (self.tree.inners[&id].recoded, self.old_place(id, level)),
             };
-            let old = old.map(|place| place.centroids).filter(|block| !recoded && !self.condemned.has(&block.pack));
+            let old =
+                old.map(|place| place.centroids).filter(|block| !recoded && !self.condemned.has(&block.pack));
             let place = match old {
                 Some(block) => Place::Kept(block),
                 None => Place::New(self.append_centroids(&self.child_centroids(id, level), packs)?),
             };
             nodes.insert(id, place);
         }
-        let old = self.parent.map(|p| p.top.1).filter(|block| self.top_stays() && !self.condemned.has(&block.pack));
+        let old =
+            self.parent.map(|p| p.top.1).filter(|block| self.top_stays() && !self.condemned.has(&block.pack));
         let top = match old {
             Some(block) => Place::Kept(block),
             None => Place::New(self.append_centroids(&self.top_centroids(), packs)?),
@@ -125,14 +127,22 @@ impl<'a> NodeWriter<'a> {
         Ok(CentroidPlaces { nodes, top })
     }
 
-    fn append_centroids(&self, centroids: &[&[f32]], packs: &mut Packs<'_>) -> Result<super::super::packs::Ticket> {
+    fn append_centroids(
+        &self,
+        centroids: &[&[f32]],
+        packs: &mut Packs<'_>,
+    ) -> Result<super::super::packs::Ticket> {
         let block = encode_centroids(self.ctx.dim(), &centroids.concat()).map_err(encoding)?;
         packs.append(PackKind::Centroids, &block)
     }
 
     fn old_place(&self, id: u64, level: u8) -> Option<NodePlace> {
         let parent = self.parent?;
-        if level == 1 { parent.groups.get(&id)?.place } else { parent.inners.get(&id).map(|(_, place)| *place) }
+        if level == 1 {
+            parent.groups.get(&id)?.place
+        } else {
+            parent.inners.get(&id).map(|(_, place)| *place)
+        }
     }
 
     /// Whether the top node has the same children with the same centroids as the parent root's.
@@ -149,7 +159,8 @@ impl<'a> NodeWriter<'a> {
     }
 
     fn recoded(&self, id: u64) -> bool {
-        self.tree.groups.get(&id).map(|g| g.recoded).or_else(|| self.tree.inners.get(&id).map(|i| i.recoded)) != Some(false)
+        self.tree.groups.get(&id).map(|g| g.recoded).or_else(|| self.tree.inners.get(&id).map(|i| i.recoded))
+            != Some(false)
     }
 
     fn centroid(&self, id: u64) -> &'a [f32] {
@@ -161,7 +172,9 @@ impl<'a> NodeWriter<'a> {
 
     fn child_centroids(&self, id: u64, level: u8) -> Vec<&'a [f32]> {
         match level {
-            1 => self.tree.groups[&id].leaves.iter().map(|leaf| &self.tree.leaves[leaf].centroid[..]).collect(),
+            1 => {
+                self.tree.groups[&id].leaves.iter().map(|leaf| &self.tree.leaves[leaf].centroid[..]).collect()
+            }
             _ => self.tree.inners[&id].children.iter().map(|child| self.centroid(*child)).collect(),
         }
     }
@@ -263,7 +276,8 @@ impl<'a> NodeWriter<'a> {
     /// Mean squared radius of a node: fresh when it was recoded, else as it was.
     fn radius(&self, view: &View<'_>) -> f32 {
         let old = self.parent.and_then(|p| p.radii.get(&view.id)).filter(|_| !view.recoded);
-        old.copied().unwrap_or_else(|| inner_r2(self.frame, self.centroid(view.id), view.children.iter().copied()))
+        old.copied()
+            .unwrap_or_else(|| inner_r2(self.frame, self.centroid(view.id), view.children.iter().copied()))
     }
 
     fn codes(&self, children: &[(&[f32], f32, u64)]) -> Result<Vec<u8>> {
@@ -279,14 +293,16 @@ impl<'a> NodeWriter<'a> {
         }
         let [w, add, r2] = &columns;
         let extra = vec![0f32; n];
-        encode_node_codes(&NodeCodesParts { padded, codes: &codes, w, add, r2, extra: &extra }).map_err(encoding)
+        encode_node_codes(&NodeCodesParts { padded, codes: &codes, w, add, r2, extra: &extra })
+            .map_err(encoding)
     }
 
     /// References and codes of a node below the top: kept where they are the same.
     fn write_node(&self, view: &View<'_>, refs: &NodeRefs, packs: &mut Packs<'_>) -> Result<(Place, Place)> {
         let old = self.old_place(view.id, view.level);
         let same_refs = self.old_refs(view.id, view.level).is_some_and(|old| old == *refs);
-        let keep = |block: Option<BlockRef>, same: bool| block.filter(|b| same && !self.condemned.has(&b.pack));
+        let keep =
+            |block: Option<BlockRef>, same: bool| block.filter(|b| same && !self.condemned.has(&b.pack));
         let codes_place = match keep(old.map(|o| o.codes), !view.recoded) {
             Some(block) => Place::Kept(block),
             None => Place::New(packs.append(PackKind::Nodes, &self.codes(&view.children)?)?),
@@ -352,7 +368,10 @@ struct Known {
 impl Known {
     fn inner_children(&self, ids: &[u64]) -> Result<Vec<InnerChild>> {
         let child = |id: &u64| {
-            let place = self.places.get(id).ok_or_else(|| Error::internal("a node is written before its children"))?;
+            let place = self
+                .places
+                .get(id)
+                .ok_or_else(|| Error::internal("a node is written before its children"))?;
             Ok(InnerChild {
                 id: *id,
                 leaves: self.leaves[id],

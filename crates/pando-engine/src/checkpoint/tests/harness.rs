@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pando_format::{
-    Body, BodyName, BodyPlace, CollectionConfig, CollectionRecord, CollectionUuid, Entry, Head, IdKind, IdView,
-    Manifest, Nonce, Operation, RecordId, RowSet, Rows, RowsBuilder, Stored, Value,
+    Body, BodyName, BodyPlace, CollectionConfig, CollectionRecord, CollectionUuid, Entry, Head, IdKind,
+    IdView, Manifest, Nonce, Operation, RecordId, RowSet, Rows, RowsBuilder, Stored, Value,
 };
 use pando_kernels::{Kernels, Metric};
 use pando_store::{Key, Store};
@@ -55,7 +55,15 @@ pub enum Op {
 }
 
 pub fn config(dim: u32, metric: Metric) -> CollectionConfig {
-    CollectionConfig { dim, metric, copies: 2, refine: true, seed: 7, small_limit: 200, log_retention_seconds: 3600 }
+    CollectionConfig {
+        dim,
+        metric,
+        copies: 2,
+        refine: true,
+        seed: 7,
+        small_limit: 200,
+        log_retention_seconds: 3600,
+    }
 }
 
 /// A collection: its log, and what it should hold.
@@ -82,7 +90,16 @@ impl Log {
             shards: 1,
         };
         let record = Arc::new(record);
-        Self { store, record, head: None, sequence: 0, next_row: 0, rows: 0, bytes: 0, model: BTreeMap::new() }
+        Self {
+            store,
+            record,
+            head: None,
+            sequence: 0,
+            next_row: 0,
+            rows: 0,
+            bytes: 0,
+            model: BTreeMap::new(),
+        }
     }
 
     pub fn io(&self) -> RootIo {
@@ -94,7 +111,8 @@ impl Log {
         for (i, (id, vector)) in records.iter().enumerate() {
             let number = Value::Int64(i as i64);
             let text = Value::String(format!("record {id}"));
-            let attributes = if i % 3 == 0 { vec![("n", &number)] } else { vec![("n", &number), ("text", &text)] };
+            let attributes =
+                if i % 3 == 0 { vec![("n", &number)] } else { vec![("n", &number), ("text", &text)] };
             builder.push(id.clone(), vector, attributes).unwrap();
         }
         builder.finish().unwrap()

@@ -1,6 +1,9 @@
 //! Checkpoints against a model.
 
-mod harness;
+mod determinism;
+pub(crate) mod harness;
+mod measure;
+mod total;
 
 use pando_kernels::Metric;
 use pando_store::Store;
@@ -8,6 +11,7 @@ use pando_store::Store;
 use self::harness::{Log, Numbers, Op, around, config};
 
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_root_of_a_few_rows() {
@@ -28,7 +32,8 @@ async fn random_writes_over_many_checkpoints() {
         let around = around(&log, 2, 64 * MIB);
         let mut numbers = Numbers::new(seed);
         for round in 0..12u64 {
-            let (entries, per_entry, ids) = if round == 2 { (10, 900, 6_000) } else { (1 + round % 3, 200, 6_000) };
+            let (entries, per_entry, ids) =
+                if round == 2 { (10, 900, 6_000) } else { (1 + round % 3, 200, 6_000) };
             log.churn(&mut numbers, entries, per_entry, ids).await;
             log.checkpoint(&around).await;
             log.check(&around).await;
