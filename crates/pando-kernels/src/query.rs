@@ -42,6 +42,10 @@ pub struct ScanQuery {
     pub(crate) step: f32,
     /// `step / 4`.
     pub(crate) quarter_step: f32,
+    /// D / (4 (D - 1)), D / 48 and 1 / sqrt(D - 1), for [`ScanTerms`].
+    code_share: f64,
+    step_share: f64,
+    norm_share: f64,
     /// `D * max`.
     pub(crate) bias: i32,
     /// Low bytes of the tables: 16 for each 4 dimensions. With 4 or 6 planes the smallest entry of each table is
@@ -96,6 +100,10 @@ impl ScanQuery {
         // SAFETY: as above.
         unsafe { (table.quantise)(q_rot, [inverse, half, 0.0, max as f32], &mut self.u) }
         self.padded = d;
+        let dims = d as f64;
+        self.code_share = dims / (4.0 * (dims - 1.0));
+        self.step_share = dims / 48.0;
+        self.norm_share = 1.0 / (dims - 1.0).sqrt();
         self.step = step;
         self.quarter_step = step * 0.25;
         self.bias = d as i32 * max as i32;
@@ -163,6 +171,10 @@ pub struct BitColumns<'a> {
     pub norm: &'a [f32],
 }
 
+/// 1 / sqrt(12), the deviation of a uniform error of one step, and 1 % more, as |level| is a little longer than the
+/// part of it along r.
+const REFINE_STEP: f64 = 0.288_675_134_594_812_9 * 1.01;
+
 /// The constants of one (query, leaf) pair.
 ///
 /// Estimate: `est = fma(f_rescale, <xucb, q'>, f_add + g_add)`. Bound of a 1-bit code:
@@ -194,17 +206,16 @@ impl ScanTerms {
     /// `g_add`: |q - c|^2 (L2) or -<q, c> (Ip). `g_err`: |q - c| in both spaces. `eps0`: how many standard
     /// errors the bound is away (2.5 leaves 0.6 % of rows outside on one side).
     pub fn new(space: CodeSpace, query: &ScanQuery, eps0: f32, g_add: f32, g_err: f32) -> Self {
-        let d = query.padded as f64;
         let (eps0, kappa) = (f64::from(eps0), space.kappa());
         let scale = if g_err > query.step { g_err } else { query.step };
-        let (scale, inverse, g, step) = if (1.0 / scale).is_finite() {
-            let s = f64::from(scale);
-            (scale, 1.0 / scale, f64::from(g_err) / s, f64::from(query.step) / s)
+        let inverse = 1.0 / f64::from(scale);
+        let (scale, inverse, g, step) = if (inverse as f32).is_finite() {
+            (scale, inverse as f32, f64::from(g_err) * inverse, f64::from(query.step) * inverse)
         } else {
             (0.0, 1.0, 0.0, 0.0)
         };
-        let alpha = eps0 * (g * g * d / (4.0 * (d - 1.0)) + step * step * d / 48.0).sqrt();
-        let beta = eps0 * g * kappa / (d - 1.0).sqrt();
+        let alpha = eps0 * (g * g * query.code_share + step * step * query.step_share).sqrt();
+        let beta = eps0 * g * kappa * query.norm_share;
         ScanTerms {
             g_add,
             g_abs: g_add.abs(),
@@ -215,7 +226,7 @@ impl ScanTerms {
             inverse,
             slack: 1.0 / 1_048_576.0,
             refine_code: (eps0 * g) as f32,
-            refine_query: (eps0 * kappa * step / 12.0f64.sqrt() * 1.01) as f32,
+            refine_query: (eps0 * kappa * step * REFINE_STEP) as f32,
         }
     }
 

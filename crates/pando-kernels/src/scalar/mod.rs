@@ -10,7 +10,9 @@ mod scan;
 pub(crate) use code::{bits, nibble_dot, ray, ray_encode};
 pub(crate) use double::{dot_f64, l2_f64};
 pub(crate) use float::{dot, dot_matrix, dot_norm2, dot_rows, l2, l2_rows};
-pub(crate) use query::{ROUND, byte_sums, byte_tables, max_abs, quantise};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use query::ROUND;
+pub(crate) use query::{byte_sums, byte_tables, max_abs, quantise};
 pub(crate) use rotate::{fht, flip, kac};
 pub(crate) use scan::{estimates, nav, scan};
 
