@@ -37,7 +37,10 @@ def put(table, batch_rows=None, slices=None):
     batches = slices if slices is not None else table.to_batches(max_chunksize=batch_rows)
     for batch in batches:
         writer.write_batch(batch)
-        acks.append(json.loads(reader.read().to_pybytes()))
+        answer = reader.read()
+        if answer is None:
+            break  # the server ended the stream: close() raises what it said
+        acks.append(json.loads(answer.to_pybytes()))
     writer.close()
     return acks
 
@@ -94,5 +97,4 @@ try:
     put(pa.table({"id": pa.array([-1], pa.int64()), "vector": vectors(x[:1], np.float32)}))
     expect("negative ids are refused", False)
 except (flight.FlightError, pa.ArrowInvalid) as error:
-    expect("negative ids are refused by name", "-1" in str(error))
-expect("the collection is listed or says that listing is not there", True)
+    expect("negative ids are refused by name", "negative" in str(error))
