@@ -65,7 +65,9 @@ pub fn believe(number: u64, head: HeadFacts, look: Look) -> Belief {
     }
     match look {
         Look::After => Belief::Believed,
-        Look::Beside { took, retention } if head.sequence < number && took < retention / 2 => Belief::Believed,
+        Look::Beside { took, retention } if head.sequence < number && took < retention / 2 => {
+            Belief::Believed
+        }
         Look::Beside { .. } => Belief::LookAgain,
     }
 }
@@ -174,7 +176,9 @@ enum State {
     Create,
     Read,
     /// An entry was seen, ours or not; does it count?
-    Look { own: bool },
+    Look {
+        own: bool,
+    },
     Window(HeadFacts),
     Done(Verdict),
 }
@@ -274,8 +278,8 @@ impl Attempt {
 }
 
 #[cfg(test)]
-#[path = "belief_tests.rs"]
-mod tests;
-#[cfg(test)]
 #[path = "belief_model.rs"]
 mod model;
+#[cfg(test)]
+#[path = "belief_tests.rs"]
+mod tests;
