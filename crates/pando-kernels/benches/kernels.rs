@@ -56,6 +56,12 @@ fn scan_planes(bencher: Bencher, d: usize, planes: Planes) {
     });
 }
 
+/// The choice of a set with its self-check.
+#[divan::bench]
+fn detect() -> Kernels {
+    Kernels::detect()
+}
+
 #[divan::bench(args = DIMS)]
 fn scan_4_planes(bencher: Bencher, d: usize) {
     scan_planes(bencher, d, Planes::P4);

@@ -16,4 +16,10 @@ pub enum UnsupportedSimd {
         /// The first instruction set extension that was not found.
         missing: &'static str,
     },
+    /// The set does not give the bits of the scalar kernels on this machine.
+    #[error("kernel set {simd} computes wrong results on this machine: use another one and report it")]
+    Wrong {
+        /// The set asked for.
+        simd: Simd,
+    },
 }

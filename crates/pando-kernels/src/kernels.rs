@@ -27,7 +27,7 @@ impl Kernels {
     /// The best set of this machine.
     pub fn detect() -> Kernels {
         let best = Simd::ALL.into_iter().rev().find_map(|simd| Kernels::new(simd).ok());
-        best.unwrap_or(Kernels { simd: Simd::Scalar, table: &crate::scalar::TABLE })
+        best.unwrap_or(Kernels::with_table(Simd::Scalar, &crate::scalar::TABLE))
     }
 
     /// The set named by the environment variable `PANDO_SIMD`, or the best one when it is unset or empty.
@@ -42,9 +42,20 @@ impl Kernels {
         }
     }
 
-    /// The given set, if this CPU and build have it.
+    /// The given set, if this CPU and build have it and it passes a short comparison with the scalar kernels.
     pub fn new(simd: Simd) -> Result<Kernels, UnsupportedSimd> {
-        Ok(Kernels { simd, table: simd.table()? })
+        let kernels = Kernels::with_table(simd, simd.table()?);
+        let scalar = Kernels::with_table(Simd::Scalar, &crate::scalar::TABLE);
+        if simd == Simd::Scalar || crate::selfcheck::agrees(&kernels, &scalar) {
+            Ok(kernels)
+        } else {
+            Err(UnsupportedSimd::Wrong { simd })
+        }
+    }
+
+    /// A set by its table, which the caller knows to run on this CPU.
+    pub(crate) fn with_table(simd: Simd, table: &'static Table) -> Kernels {
+        Kernels { simd, table }
     }
 
     /// Which set this is.

@@ -26,6 +26,7 @@ mod prefetch;
 pub mod query;
 mod rotation;
 mod scalar;
+mod selfcheck;
 mod simd;
 mod table;
 #[cfg(target_arch = "x86_64")]

@@ -179,6 +179,10 @@ fn names_and_refusals() {
     assert_eq!("sse2".parse::<Simd>(), Err(UnsupportedSimd::Unknown("sse2".into())));
     assert!(Kernels::new(Simd::Neon).is_err());
     assert_eq!(Kernels::new(Simd::Scalar).map(|k| k.simd()), Ok(Simd::Scalar));
+    for k in kernel_sets() {
+        println!("{k:?}");
+        assert!(Kernels::new(k.simd()).is_ok(), "passes its check again");
+    }
     for metric in [Metric::L2, Metric::Cosine, Metric::Dot] {
         assert_eq!(metric.name().parse(), Ok(metric));
     }

@@ -19,7 +19,7 @@ pub(crate) use scan::{estimates, nav, scan};
 use crate::table::Table;
 
 /// The scalar kernel table; runs everywhere.
-pub(crate) static TABLE: Table = Table {
+pub(crate) const TABLE: Table = Table {
     l2,
     dot,
     dot_norm2,

@@ -34,12 +34,13 @@ impl Rng {
 
 /// Every kernel set that can run here, scalar first; says once which ones cannot.
 pub fn kernel_sets() -> Vec<Kernels> {
-    static SAID: std::sync::Once = std::sync::Once::new();
-    let sets = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Neon].map(Kernels::new);
-    SAID.call_once(|| {
+    static SETS: std::sync::OnceLock<Vec<Kernels>> = std::sync::OnceLock::new();
+    let find = || {
+        let sets = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Neon].map(Kernels::new);
         for e in sets.iter().filter_map(|set| set.as_ref().err()) {
             println!("skipped: {e}");
         }
-    });
-    sets.into_iter().flatten().collect()
+        sets.into_iter().flatten().collect()
+    };
+    SETS.get_or_init(find).clone()
 }
