@@ -74,7 +74,7 @@ pub fn believe(number: u64, head: HeadFacts, look: Look) -> Belief {
 
 /// The answer to a create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Created {
+pub enum CreateAnswer {
     /// It is ours.
     Created,
     /// Something is said to be there; it may be our own, or nothing (409).
@@ -210,19 +210,19 @@ impl Attempt {
         self.sending = true;
     }
 
-    /// The create was answered. After [`Created::NotApplied`] the next action is to create again, or to give up.
-    pub fn created(&mut self, answer: Created) {
+    /// The create was answered. After [`CreateAnswer::NotApplied`] the next action is to create again, or to give up.
+    pub fn created(&mut self, answer: CreateAnswer) {
         self.sending = false;
-        if answer != Created::NotApplied {
+        if answer != CreateAnswer::NotApplied {
             self.maybe = true;
         }
         if self.state != State::Create {
             return;
         }
         self.state = match answer {
-            Created::Created => State::Look { own: true },
-            Created::Exists | Created::Unclear => State::Read,
-            Created::NotApplied => State::Create,
+            CreateAnswer::Created => State::Look { own: true },
+            CreateAnswer::Exists | CreateAnswer::Unclear => State::Read,
+            CreateAnswer::NotApplied => State::Create,
         };
     }
 

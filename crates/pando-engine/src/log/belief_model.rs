@@ -142,7 +142,7 @@ struct Flight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
-    Created(Created),
+    Created(CreateAnswer),
     Read(Found),
 }
 
@@ -383,7 +383,7 @@ impl World {
         let remember = |w: &mut World| w.late |= if scenario.faults { late_bit(entry, n) } else { 0 };
         step("a create is answered", &|w| {
             remember(w);
-            let created = if w.create(entry, n)? { Created::Created } else { Created::Exists };
+            let created = if w.create(entry, n)? { CreateAnswer::Created } else { CreateAnswer::Exists };
             w.answer(i, scenario, Answer::Created(created))
         });
         if !scenario.faults {
@@ -392,16 +392,16 @@ impl World {
         step("a create is applied, its answer is lost", &|w| {
             remember(w);
             w.create(entry, n)?;
-            w.answer(i, scenario, Answer::Created(Created::Unclear))
+            w.answer(i, scenario, Answer::Created(CreateAnswer::Unclear))
         });
         step("a create is lost, or late", &|w| {
             remember(w);
-            w.answer(i, scenario, Answer::Created(Created::Unclear))
+            w.answer(i, scenario, Answer::Created(CreateAnswer::Unclear))
         });
         step("a create is answered with exists, wrongly", &|w| {
-            w.answer(i, scenario, Answer::Created(Created::Exists))
+            w.answer(i, scenario, Answer::Created(CreateAnswer::Exists))
         });
-        step("a create is refused", &|w| w.answer(i, scenario, Answer::Created(Created::NotApplied)));
+        step("a create is refused", &|w| w.answer(i, scenario, Answer::Created(CreateAnswer::NotApplied)));
     }
 
     fn answer(&mut self, i: usize, scenario: &Scenario, answer: Answer) -> Result<(), Fault> {
@@ -428,7 +428,7 @@ impl World {
         beside: Option<((u8, u8), u8)>,
     ) -> Result<(), Fault> {
         use Broken::*;
-        if scenario.broken == UnclearIsFailure && answer == Answer::Created(Created::Unclear) {
+        if scenario.broken == UnclearIsFailure && answer == Answer::Created(CreateAnswer::Unclear) {
             self.writers[i].attempt = None;
             self.writers[i].number += 1;
             return Ok(());
@@ -438,10 +438,10 @@ impl World {
                 Answer::Created(created) => {
                     attempt.sending();
                     attempt.created(created);
-                    if scenario.broken == ForgetEarlierCreate && created == Created::NotApplied {
+                    if scenario.broken == ForgetEarlierCreate && created == CreateAnswer::NotApplied {
                         attempt.maybe = false;
                     }
-                    if scenario.broken == ExistsIsAnothers && created == Created::Exists {
+                    if scenario.broken == ExistsIsAnothers && created == CreateAnswer::Exists {
                         attempt.read(Found::Other);
                     }
                 }

@@ -36,7 +36,7 @@ fn the_plain_way_is_a_create_and_a_look() {
     let mut attempt = Attempt::new(4);
     assert_eq!(attempt.action(), Action::Create);
     attempt.sending();
-    attempt.created(Created::Created);
+    attempt.created(CreateAnswer::Created);
     assert_eq!(attempt.action(), Action::Look);
     attempt.looked(head(3, 0), beside(1));
     assert_eq!(attempt.action(), Action::Done(Verdict::Written));
@@ -45,7 +45,7 @@ fn the_plain_way_is_a_create_and_a_look() {
 
 #[test]
 fn unclear_and_exists_are_read() {
-    for answer in [Created::Unclear, Created::Exists] {
+    for answer in [CreateAnswer::Unclear, CreateAnswer::Exists] {
         for (found, verdict) in [(Found::Own, Verdict::Written), (Found::Other, Verdict::Taken)] {
             let mut attempt = Attempt::new(4);
             attempt.sending();
@@ -70,7 +70,7 @@ fn past_the_floor_the_window_decides() {
     let passed = |found| {
         let mut attempt = Attempt::new(4);
         attempt.sending();
-        attempt.created(Created::Unclear);
+        attempt.created(CreateAnswer::Unclear);
         attempt.read(found);
         attempt.looked(head(9, 4), Look::After);
         assert_eq!(attempt.action(), Action::AskWindow);
@@ -96,14 +96,14 @@ fn only_what_cannot_have_happened_is_reported_as_not_written() {
     assert_eq!(attempt.clone().give_up(), Verdict::NotWritten);
     attempt.sending();
     assert_eq!(attempt.clone().give_up(), Verdict::Unknown, "it is on its way");
-    attempt.created(Created::NotApplied);
+    attempt.created(CreateAnswer::NotApplied);
     assert_eq!(attempt.action(), Action::Create);
     assert_eq!(attempt.clone().give_up(), Verdict::NotWritten);
     attempt.sending();
-    attempt.created(Created::Unclear);
+    attempt.created(CreateAnswer::Unclear);
     attempt.read(Found::Absent);
     attempt.sending();
-    attempt.created(Created::NotApplied);
+    attempt.created(CreateAnswer::NotApplied);
     assert_eq!(attempt.give_up(), Verdict::Unknown, "the first create may still come through");
 }
 
