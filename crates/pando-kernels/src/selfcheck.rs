@@ -2,7 +2,9 @@
 //!
 //! Roots must be the same bytes on every machine. A kernel set that computes anything else on this CPU (a fault of
 //! the processor, of an emulator or hypervisor, or of code that this machine is the first to run) is refused
-//! instead of used. It takes well under a millisecond.
+//! instead of used. It takes about a millisecond.
+
+use std::sync::OnceLock;
 
 use crate::codes::{encode_bits, encode_nav, encode_refine};
 use crate::kernels::Kernels;
@@ -10,12 +12,27 @@ use crate::metric::CodeSpace;
 use crate::packed::packed_len;
 use crate::query::{BitColumns, NavQuery, Planes, ScanQuery, ScanTerms};
 use crate::rotation::Rotation;
+use crate::simd::Simd;
+
+/// True if `k` gives the bits of the scalar kernels. Done once a process and set: the answer is a fact about the
+/// machine, and callers may choose a set often (1 ms each would slow tests down).
+pub(crate) fn passes(k: &Kernels) -> bool {
+    static AVX2: OnceLock<bool> = OnceLock::new();
+    static AVX512: OnceLock<bool> = OnceLock::new();
+    let scalar = Kernels::with_table(Simd::Scalar, &crate::scalar::TABLE);
+    match k.simd() {
+        Simd::Scalar => true,
+        Simd::Avx2 => *AVX2.get_or_init(|| agrees(k, &scalar)),
+        Simd::Avx512 => *AVX512.get_or_init(|| agrees(k, &scalar)),
+        Simd::Neon => agrees(k, &scalar),
+    }
+}
 
 /// Rows of the scan: two whole blocks and a part of one.
 const ROWS: usize = 71;
 
-/// True if `k` gives the bits of the scalar kernels `scalar`.
-pub(crate) fn agrees(k: &Kernels, scalar: &Kernels) -> bool {
+/// True if both give the same bits.
+fn agrees(k: &Kernels, scalar: &Kernels) -> bool {
     // With and without a tail of 64 lanes, with and without the Kac step; over 1024 the sums are spilled.
     [(100, 3), (192, 7), (256, 4), (1100, 2)]
         .into_iter()
@@ -112,7 +129,6 @@ fn floats(out: &mut Vec<u64>, values: &[f32]) {
 mod tests {
     use super::*;
     use crate::scalar;
-    use crate::simd::Simd;
     use crate::table::Table;
 
     #[test]
