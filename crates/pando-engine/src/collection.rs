@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use pando_format::{CollectionRecord, Head, KeyRecord, Manifest, Operation, RecordId, RootId};
+use pando_format::{CollectionRecord, Head, KeyRecord, Manifest, Nonce, Operation, RecordId, RootId, WindowEntry};
 use pando_tree::search::Frame;
 use tokio::sync::{Mutex, Notify};
 
 use crate::api::{At, Consistency, Token};
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::belief::{Belief, HeadFacts, Look, Window, believe};
 use crate::log::{Fetched, Write, Writer, fetch_entry, load_entry, newest_head, read_head};
 use crate::query::on_cpu;
 use crate::root::OpenRoot;
@@ -35,7 +36,7 @@ pub struct Collection {
     io: RootIo,
     view: ArcSwap<View>,
     /// Held while an entry is applied or the root is switched: views change one step at a time.
-    apply: Mutex<()>,
+    applying: Mutex<()>,
     probe: Probe,
     writer: std::sync::OnceLock<Writer>,
     /// Told of every entry applied, for whoever decides on compaction.
@@ -43,12 +44,12 @@ pub struct Collection {
     /// Serialises checkpoints of this process.
     pub(crate) compacting: Mutex<()>,
     old: parking_lot::Mutex<Vec<(RootId, Arc<View>)>>,
-    window: tokio::sync::Mutex<Option<(RootId, Arc<Window>)>>,
+    window: tokio::sync::Mutex<Option<(RootId, Arc<Keys>)>>,
     pub(crate) last_used: AtomicU64,
 }
 
 /// Idempotency keys that a root remembers, with the entries they are in.
-type Window = std::collections::HashMap<String, (u64, KeyRecord)>;
+type Keys = std::collections::HashMap<String, (u64, KeyRecord)>;
 
 impl std::fmt::Debug for Collection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,7 +80,7 @@ impl Collection {
             record,
             io,
             view: ArcSwap::from_pointee(view),
-            apply: Mutex::new(()),
+            applying: Mutex::new(()),
             probe: Probe::default(),
             writer: std::sync::OnceLock::new(),
             grown: Notify::new(),
@@ -171,62 +172,79 @@ impl Collection {
         Ok(())
     }
 
-    /// An entry that was created, found or found absent at `sequence` is believed only if the newest head, probed after
-    /// it, has a log floor below it (DESIGN section 4). A directory of our own has no other collector.
-    pub(crate) async fn believe(&self, sequence: u64) -> Result<()> {
+    /// What the newest head says. A directory of our own has no head that this process does not know.
+    pub(crate) async fn newest_facts(&self) -> Result<HeadFacts> {
+        let view = self.view();
         if self.env.store.sole_owner() {
-            return Ok(());
+            return Ok(HeadFacts { sequence: view.tail.base().sequence, floor: view.log_floor });
         }
-        let known = self.view().generation;
-        let floor = newest_head(&self.env.store, self.record.uuid.0, known).await?.map_or(0, |head| head.log_floor);
-        if floor < sequence {
-            return Ok(());
-        }
-        self.catch_up_with_heads().await?;
-        Err(Error::new(ErrorKind::Aborted, "LOG_MOVED_ON", "the log moved on meanwhile; try again"))
+        let head = newest_head(&self.env.store, self.record.uuid.0, view.generation).await?;
+        Ok(head.map_or_else(HeadFacts::default, |head| HeadFacts { sequence: head.sequence, floor: head.log_floor }))
     }
 
-    /// Reads and applies entries up to the log's end.
+    /// What the newest root remembers of entry `number`.
+    pub(crate) async fn window_says(&self, number: u64, own: &Nonce) -> Result<Window> {
+        let known = self.view().generation;
+        let Some(head) = newest_head(&self.env.store, self.record.uuid.0, known).await? else {
+            return Ok(Window::Missing);
+        };
+        let Some(root) = head.root else { return Ok(Window::Missing) };
+        let (manifest, _) = self.io.manifest(root.depth, &root.root).await?;
+        let holds = |entry: &&WindowEntry| (entry.first_sequence..=entry.last_sequence).contains(&number);
+        let Some(entry) = manifest.window.iter().find(holds) else { return Ok(Window::Missing) };
+        let block = self.io.window(entry).await?;
+        Ok(Window::look(block.nonces.iter().map(|n| (n.sequence, &n.nonce)), number, own))
+    }
+
+    /// Reads and applies entries up to the log's end. What is read counts as [`believe`] says.
     pub async fn catch_up(&self) -> Result<()> {
         loop {
             let from = self.view().tail.facts().sequence + 1;
-            let reads = (from..from + READ_AHEAD as u64)
-                .map(|sequence| fetch_entry(&self.env, self.record.uuid, sequence));
+            let reads: Vec<_> = (from..from + READ_AHEAD as u64)
+                .map(|sequence| fetch_entry(&self.env, self.record.uuid, sequence))
+                .collect();
+            let mut entries = Vec::new();
             let mut end = false;
-            for (at, fetched) in futures::future::join_all(reads).await.into_iter().enumerate() {
+            for fetched in futures::future::join_all(reads).await {
                 match fetched? {
                     Fetched::Absent => {
                         end = true;
                         break;
                     }
-                    Fetched::Entry(entry) => {
-                        let loaded = load_entry(&self.env, Arc::new(*entry), self.dim()).await?;
-                        let view = self.view();
-                        let prepared = self.prepare(&view, &loaded).await;
-                        self.apply_own(loaded, view, prepared).await?;
+                    Fetched::Entry(entry) => entries.push(*entry),
+                }
+            }
+            if !self.env.store.sole_owner() {
+                let head = newest_head(&self.env.store, self.record.uuid.0, self.view().generation).await?;
+                let facts = head
+                    .as_ref()
+                    .map_or_else(HeadFacts::default, |h| HeadFacts { sequence: h.sequence, floor: h.log_floor });
+                let absent = from + entries.len() as u64;
+                match believe(from, facts, Look::After) {
+                    // An entry that is absent and covered was folded after it was looked for.
+                    Belief::Believed if !end || facts.sequence < absent => {}
+                    _ => {
+                        if let Some(head) = head {
+                            self.switch_to(&head).await?;
+                        }
+                        continue;
                     }
                 }
-                debug_assert!(at < READ_AHEAD);
             }
-            if !end {
-                continue;
+            for entry in entries {
+                let loaded = load_entry(&self.env, Arc::new(entry), self.dim()).await?;
+                let view = self.view();
+                let prepared = self.prepare(&view, &loaded).await;
+                self.apply(loaded, view, prepared).await?;
             }
-            if self.env.store.sole_owner() {
+            if end {
                 return Ok(());
-            }
-            // The absence is believed only if the newest head, probed after it, leaves the log there.
-            let known = self.view().generation;
-            let head = newest_head(&self.env.store, self.record.uuid.0, known).await?;
-            let absent = self.view().tail.facts().sequence + 1;
-            match head {
-                Some(head) if head.sequence >= absent || head.log_floor >= absent => self.switch_to(&head).await?,
-                _ => return Ok(()),
             }
         }
     }
 
     /// Switches to the newest head and catches up from there.
-    async fn catch_up_with_heads(&self) -> Result<()> {
+    pub(crate) async fn catch_up_with_heads(&self) -> Result<()> {
         if let Some(head) = newest_head(&self.env.store, self.record.uuid.0, self.view().generation).await? {
             self.switch_to(&head).await?;
         }
@@ -245,13 +263,13 @@ impl Collection {
     }
 
     /// Applies the next entry. What was prepared for another root is prepared again.
-    pub(crate) async fn apply_own(
+    pub(crate) async fn apply(
         &self,
         loaded: LoadedEntry,
         prepared_for: Arc<View>,
         prepared: Result<Prepared>,
     ) -> Result<()> {
-        let _guard = self.apply.lock().await;
+        let _guard = self.applying.lock().await;
         let view = self.view();
         let prepared = match Arc::ptr_eq(&view, &prepared_for) {
             true => prepared?,
@@ -274,7 +292,7 @@ impl Collection {
             let _ = tokio::time::timeout(WARM_BEFORE_SWITCH, root.warm()).await;
         }
         self.replay(&old, &new).await?;
-        let guard = self.apply.lock().await;
+        let guard = self.applying.lock().await;
         let now = self.view();
         if head.generation <= now.generation {
             return Ok(());
@@ -362,7 +380,7 @@ impl Collection {
         let window = match &*cached {
             Some((id, window)) if *id == root.id() => window.clone(),
             _ => {
-                let mut window = Window::new();
+                let mut window = Keys::new();
                 for entry in &root.manifest().window {
                     for found in self.io.window(entry).await?.keys {
                         window.entry(found.record.key.clone()).or_insert((found.sequence, found.record));
@@ -428,7 +446,7 @@ fn empty_view(env: &Environment, record: &CollectionRecord) -> View {
     let config = &record.config;
     let frame = Arc::new(Frame::new(env.kernels, config.metric, config.seed, vec![0.0; config.dim as usize]));
     let tail = Tail::new(frame, LogFacts::default(), Default::default(), env.tails.clone());
-    View::new(None, 0, Arc::new(tail))
+    View::new(None, 0, 0, Arc::new(tail))
 }
 
 async fn open_view(env: &Environment, io: &RootIo, head: &Head, previous: Option<&OpenRoot>) -> Result<View> {
@@ -442,7 +460,7 @@ async fn open_view(env: &Environment, io: &RootIo, head: &Head, previous: Option
     let Some(head_root) = head.root else {
         let empty = empty_view(env, io.record());
         let tail = Tail::new(empty.tail.frame().clone(), facts, Default::default(), env.tails.clone());
-        return Ok(View::new(None, head.generation, Arc::new(tail)));
+        return Ok(View::new(None, head.generation, head.log_floor, Arc::new(tail)));
     };
     let (manifest, _) = io.manifest(head_root.depth, &head_root.root).await?;
     if (manifest.sequence, manifest.next_row) != (head.sequence, head.next_row) || manifest.config != io.record().config {
@@ -451,5 +469,5 @@ async fn open_view(env: &Environment, io: &RootIo, head: &Head, previous: Option
     let manifest: Arc<Manifest> = Arc::new(manifest);
     let root = OpenRoot::open(env, io, head_root.root, manifest.clone(), previous).await?;
     let tail = Tail::new(root.frame().clone(), facts, manifest.attributes.clone(), env.tails.clone());
-    Ok(View::new(Some(Arc::new(root)), head.generation, Arc::new(tail)))
+    Ok(View::new(Some(Arc::new(root)), head.generation, head.log_floor, Arc::new(tail)))
 }

@@ -14,6 +14,8 @@ pub struct View {
     pub root: Option<Arc<OpenRoot>>,
     /// Its head's number; 0 without a root.
     pub generation: u64,
+    /// Log entries at or below this may be gone.
+    pub log_floor: u64,
     /// Entries past the root.
     pub tail: Arc<Tail>,
     empty: Option<Nav>,
@@ -27,9 +29,9 @@ impl std::fmt::Debug for View {
 
 impl View {
     /// A view of `root`, of which `tail` is the continuation.
-    pub fn new(root: Option<Arc<OpenRoot>>, generation: u64, tail: Arc<Tail>) -> Self {
+    pub fn new(root: Option<Arc<OpenRoot>>, generation: u64, log_floor: u64, tail: Arc<Tail>) -> Self {
         let empty = root.is_none().then(|| Nav::empty(tail.frame().clone()));
-        Self { root, generation, tail, empty }
+        Self { root, generation, log_floor, tail, empty }
     }
 
     /// Navigation of the root, or one without leaves.

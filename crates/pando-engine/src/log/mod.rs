@@ -1,8 +1,6 @@
 //! The log of a collection: numbered entries, each created if absent, and the heads that say which root covers them.
 
 mod assemble;
-// The writer and the reader still decide inline, rightly for a directory of their own only.
-#[cfg_attr(not(test), expect(dead_code, reason = "to be called by writer and reader for shared stores"))]
 pub mod belief;
 mod heads;
 mod reader;

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use super::assemble::Write;
 use super::assemble::{Contents, assemble};
+use super::belief::{Action, Attempt, CreateAnswer, Found, Look, Verdict};
 use super::reader::{Fetched, fetch_entry};
 use crate::catalog::shutting_down;
 use crate::collection::Collection;
@@ -21,6 +22,10 @@ use crate::tail::LoadedEntry;
 
 /// Calls that wait for the writer. More wait at the gateway.
 const QUEUE: usize = 1024;
+/// Pause before a request is repeated, doubled each time …
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Most calls of one group.
 const GROUP_CALLS: usize = 1024;
 /// Most bytes of one group.
@@ -117,13 +122,13 @@ async fn write_group(collection: &Arc<Collection>, group: Vec<Call>) {
             continue;
         }
         match attempt(collection, &admitted, deadline).await {
-            Ok(Attempt::Written { sequence, outcomes }) => {
+            Ok(Step::Written { sequence, outcomes }) => {
                 for (admitted, outcome) in admitted.into_iter().zip(outcomes) {
                     let Outcome { affected, missing } = outcome;
                     let _ = admitted.call.reply.send(Ok(CallOutcome { sequence, affected, missing }));
                 }
             }
-            Ok(Attempt::Again) => group.splice(0..0, admitted.into_iter().map(|a| a.call)).for_each(drop),
+            Ok(Step::Again) => group.splice(0..0, admitted.into_iter().map(|a| a.call)).for_each(drop),
             Err(error) => {
                 for admitted in admitted {
                     let _ = admitted.call.reply.send(Err(error.clone()));
@@ -208,13 +213,13 @@ async fn repeated(collection: &Arc<Collection>, key: &str, write: &Write) -> Res
     }
 }
 
-enum Attempt {
+enum Step {
     Written { sequence: u64, outcomes: Vec<Outcome> },
     Again,
 }
 
 /// One entry: assembled, created, believed, applied.
-async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: Duration) -> Result<Attempt> {
+async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: Duration) -> Result<Step> {
     let env = &collection.env;
     let view = collection.view();
     let facts = view.tail.facts();
@@ -225,7 +230,7 @@ async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: 
         on_cpu(&env.cpu, move || assemble(&writes, dim, aim, move || random.bytes16())).await??;
     if contents.operations.is_empty() {
         // Nothing to write (an empty upsert, a delete of no ids): true of the position that was read.
-        return Ok(Attempt::Written { sequence: facts.sequence, outcomes });
+        return Ok(Step::Written { sequence: facts.sequence, outcomes });
     }
     for (admitted, outcome) in admitted.iter().zip(&outcomes) {
         if let (Some(key), Some(body_hash)) = (&admitted.call.key, admitted.hash) {
@@ -238,15 +243,25 @@ async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: 
     // Codes and lookups need no place in the log: they are worked out while the put is on its way.
     let put = put(collection, &loaded.entry, contents, deadline);
     let (put, prepared) = tokio::join!(put, collection.prepare(&view, &loaded));
+    let sequence = facts.sequence + 1;
     match put? {
-        Put::Ours => {
-            collection.apply_own(loaded, view, prepared).await?;
-            Ok(Attempt::Written { sequence: facts.sequence + 1, outcomes })
+        Verdict::Written => {
+            collection.apply(loaded, view, prepared).await?;
+            if collection.view().tail.facts().sequence < sequence {
+                // It was folded into a root before it was applied here.
+                collection.catch_up_with_heads().await?;
+            }
+            Ok(Step::Written { sequence, outcomes })
         }
-        Put::Others => {
+        Verdict::Taken => {
             collection.catch_up().await?;
-            Ok(Attempt::Again)
+            Ok(Step::Again)
         }
+        Verdict::Passed { .. } => {
+            collection.catch_up_with_heads().await?;
+            Ok(Step::Again)
+        }
+        verdict @ (Verdict::NotWritten | Verdict::Unknown) => Err(undecided(verdict)),
     }
 }
 
@@ -300,52 +315,82 @@ async fn outcomes(collection: &Arc<Collection>, admitted: &[Admitted], position:
     Ok(out)
 }
 
-enum Put {
-    /// The entry is in the log.
-    Ours,
-    /// Another entry is at its place.
-    Others,
-}
-
-/// Bodies first, then the entry; an unclear answer is looked into until the deadline (DESIGN section 4).
-async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadline: Duration) -> Result<Put> {
+/// Bodies first, then the entry, as [`belief::Attempt`] decides (DESIGN section 4): this function only does the requests
+/// that it asks for.
+async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadline: Duration) -> Result<Verdict> {
     let env = &collection.env;
     let uuid = collection.record.uuid.0;
     for (body, bytes) in contents.bodies {
         if let pando_format::BodyPlace::External(name) = body.place {
             let key = Key::Batch { uuid, aim: name.aim, nonce: name.nonce.0 };
-            env.store.create_if_absent(&key, bytes).await.map_err(Error::from)?;
+            // Its name is new each time, so that trying again is safe.
+            env.store.put_content_addressed(&key, bytes).await.map_err(Error::from)?;
         }
     }
     let key = Key::Log { uuid, sequence: entry.sequence };
     let bytes = bytes::Bytes::from(entry.encode().map_err(Error::from)?);
-    let mut pause = Duration::from_millis(10);
+    let mut attempt = Attempt::new(entry.sequence);
+    let mut pause = FIRST_PAUSE;
     loop {
-        match env.store.create_if_absent(&key, bytes.clone()).await {
-            Ok(CreateOutcome::Created) => return collection.believe(entry.sequence).await.map(|()| Put::Ours),
-            Ok(CreateOutcome::Exists) => {}
-            Err(error) if error.is_unclear() => {}
-            Err(error) => return Err(error.into()),
-        }
-        // Exists, or unknown: only reading it tells whose it is.
-        match fetch_entry(env, collection.record.uuid, entry.sequence).await {
-            Ok(Fetched::Entry(found)) => {
-                collection.believe(entry.sequence).await?;
-                return Ok(if found.nonce == entry.nonce { Put::Ours } else { Put::Others });
+        let answered = match attempt.action() {
+            Action::Done(verdict) => return Ok(verdict),
+            Action::Create => {
+                attempt.sending();
+                let answer = match env.store.create_if_absent(&key, bytes.clone()).await {
+                    Ok(CreateOutcome::Created) => CreateAnswer::Created,
+                    Ok(CreateOutcome::Exists) => CreateAnswer::Exists,
+                    Err(error) if error.kind() == pando_store::ErrorKind::Unavailable => CreateAnswer::NotApplied,
+                    Err(_) => CreateAnswer::Unclear,
+                };
+                attempt.created(answer);
+                matches!(answer, CreateAnswer::Created | CreateAnswer::Exists)
             }
-            Ok(Fetched::Absent) => collection.believe(entry.sequence).await?,
-            Err(error) if error.kind != ErrorKind::Unavailable => return Err(error),
-            Err(_) => {}
+            Action::Read => match fetch_entry(env, collection.record.uuid, entry.sequence).await {
+                Ok(Fetched::Entry(found)) => {
+                    attempt.read(if found.nonce == entry.nonce { Found::Own } else { Found::Other });
+                    true
+                }
+                Ok(Fetched::Absent) => {
+                    attempt.read(Found::Absent);
+                    // Somebody's delayed create, or an eventually consistent read: not a reason to hammer the store.
+                    false
+                }
+                Err(error) if error.kind != ErrorKind::Unavailable => return Err(error),
+                Err(_) => false,
+            },
+            Action::Look => match collection.newest_facts().await {
+                Ok(head) => {
+                    attempt.looked(head, Look::After);
+                    true
+                }
+                Err(error) if error.kind != ErrorKind::Unavailable => return Err(error),
+                Err(_) => false,
+            },
+            Action::AskWindow => match collection.window_says(entry.sequence, &entry.nonce).await {
+                Ok(answer) => {
+                    attempt.window(answer);
+                    true
+                }
+                Err(error) if error.kind != ErrorKind::Unavailable => return Err(error),
+                Err(_) => false,
+            },
+        };
+        if answered {
+            continue;
         }
         if env.clock.now() >= deadline {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                "OUTCOME_UNKNOWN",
-                "it is not known whether the write was stored; repeating it is harmless",
-            )
-            .with_retry_after(Duration::from_secs(1)));
+            return Ok(attempt.give_up());
         }
         env.clock.sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// The caller is told that nothing was written, or that nobody knows.
+fn undecided(verdict: Verdict) -> Error {
+    let (reason, message) = match verdict {
+        Verdict::NotWritten => ("STORAGE_UNAVAILABLE", "storage does not answer; nothing was written, try again"),
+        _ => ("OUTCOME_UNKNOWN", "it is not known whether the write was stored; repeat it, with the same idempotency key if others write the same records"),
+    };
+    Error::new(ErrorKind::Unavailable, reason, message).with_retry_after(Duration::from_secs(1))
 }
