@@ -7,6 +7,7 @@
 header:
   .long MAGIC, FLAGS, -(MAGIC + FLAGS)
   .long header, 0x100000, image_end, bss_end, entry
+  .global entry
 entry:
   cli
   mov $stack_top, %esp
@@ -88,3 +89,4 @@ idt: .skip 512
 stack_top:
 .skip 16384
 syscall_stack:
+.section .note.GNU-stack, "", @progbits

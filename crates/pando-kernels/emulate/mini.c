@@ -11,7 +11,11 @@ u64 user_rsp;
 static u64 heap = 0x14000000, maps = 0x18000000;
 
 static void out(u16 port, u8 v) { __asm__ volatile("outb %0, %1" : : "a"(v), "Nd"(port)); }
-static void put(u8 c) { out(0x3F8, c); }
+static u8 in(u16 port) { u8 v; __asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port)); return v; }
+static void put(u8 c) {
+  while (!(in(0x3FD) & 0x20)) {} // Until the sender is empty.
+  out(0x3F8, c);
+}
 static void say(const char *s) { while (*s) put(*s++); }
 static void hex(u64 v) { for (int i = 60; i >= 0; i -= 4) put("0123456789abcdef"[v >> i & 15]); }
 static void wrmsr(u32 msr, u64 v) { __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32))); }
@@ -77,6 +81,8 @@ u64 syscall_c(u64 n, u64 a, u64 b, u64 c) {
 }
 
 void start(void) {
+  out(0x3FB, 0x83), out(0x3F8, 1), out(0x3F9, 0), out(0x3FB, 3); // 115,200 baud, 8 bits
+  say("mini kernel\n");
   u64 *ph = (u64 *)(program + *(u64 *)(program + 32));
   u16 count = *(u16 *)(program + 56);
   u64 phdr = 0;
