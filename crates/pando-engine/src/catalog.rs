@@ -75,6 +75,28 @@ impl Catalog {
         self.open.read().values().cloned().collect()
     }
 
+    /// Names of collections that are not open and whose log goes past their newest head: nobody compacts them unless they
+    /// are opened.
+    pub async fn dirty_unopened(&self) -> Result<Vec<String>> {
+        let mut dirty = Vec::new();
+        for name in self.list().await? {
+            if self.open.read().contains_key(&name) {
+                continue;
+            }
+            let Some(uuid) = self.owner(&name).await?.uuid else { continue };
+            let head = newest_head(&self.env.store, uuid.0, 0).await?;
+            if head.as_ref().is_some_and(|head| head.closed.is_some()) {
+                continue;
+            }
+            let covered = head.map_or(0, |head| head.sequence);
+            let next = Key::Log { uuid: uuid.0, sequence: covered + 1 };
+            if self.env.store.try_head(&next).await.map_err(stored)?.is_some() {
+                dirty.push(name);
+            }
+        }
+        Ok(dirty)
+    }
+
     /// Forgets every open collection.
     pub fn clear(&self) {
         self.open.write().clear();

@@ -17,6 +17,8 @@ use crate::log::newest_head;
 
 /// How often tails are looked at.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often collections that nobody opened are looked for: what a restart left behind.
+const SWEEP: Duration = Duration::from_secs(600);
 /// Pause after a failure, doubled with each further one.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause.
@@ -141,5 +143,24 @@ pub async fn run(env: Environment, catalog: Arc<Catalog>) {
                 }
             }
         }
+    }
+}
+
+/// Opens collections that have a backlog and that nobody opened, so that [`run`] sees them.
+pub async fn sweep(env: Environment, catalog: Arc<Catalog>) {
+    loop {
+        if env.settings.auto_compact {
+            match catalog.dirty_unopened().await {
+                Ok(names) => {
+                    for name in names {
+                        if let Err(error) = catalog.get(&name).await {
+                            tracing::warn!(collection = name, %error, "opening a collection that waits for compaction");
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "looking for collections that wait for compaction"),
+            }
+        }
+        env.clock.sleep(SWEEP).await;
     }
 }

@@ -82,6 +82,7 @@ impl Engine {
         let engine = Arc::new(Self { catalog: Arc::new(Catalog::new(env.clone())), env });
         // A checkpoint that is dropped gives up; its work is repeated to the same bytes.
         engine.env.tasks.spawn(compaction::run(engine.env.clone(), engine.catalog.clone()));
+        engine.env.tasks.spawn(compaction::sweep(engine.env.clone(), engine.catalog.clone()));
         engine.env.tasks.spawn(unload(engine.env.clone(), engine.catalog.clone()));
         Ok(engine)
     }
