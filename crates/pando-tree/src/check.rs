@@ -127,7 +127,7 @@ fn check_leaf(cfg: &TreeConfig, tree: &Tree, id: u64, leaf: &Leaf) -> Result<(),
         return broken(format!("leaf {} is filed under {id}, next id {}", leaf.id, tree.next_id));
     }
     check_centroid(cfg, "leaf", id, &leaf.centroid)?;
-    if !(leaf.r2 >= 0.0) {
+    if leaf.r2.is_nan() || leaf.r2 < 0.0 {
         return broken(format!("leaf {id} has r2 {}", leaf.r2));
     }
     if usize::from(leaf.band) > tree.params.bands.len() {

@@ -15,13 +15,21 @@ pub(crate) fn hash(words: &[u64]) -> u64 {
 
 /// Places of the `count` items with the smallest seeded hash, in the order of their hashes. `key` names an item.
 pub(crate) fn sample(n: usize, count: usize, seed: u64, key: impl Fn(usize) -> u64) -> Vec<u32> {
-    let mut all: Vec<(u64, u32)> = (0..n).map(|i| (hash(&[seed, key(i)]), i as u32)).collect();
-    if count < n {
-        all.select_nth_unstable(count);
-        all.truncate(count);
+    let below = |limit: u64| -> Vec<(u64, u32)> {
+        (0..n).map(|i| (hash(&[seed, key(i)]), i as u32)).filter(|item| item.0 <= limit).collect()
+    };
+    // Only hashes that can be among the smallest are kept; should they be too few, all are.
+    let expected = (count as u128 + count as u128 / 8 + 1000) << 64;
+    let mut chosen = below(u64::try_from(expected / n.max(1) as u128).unwrap_or(u64::MAX));
+    if chosen.len() < count.min(n) {
+        chosen = below(u64::MAX);
     }
-    all.sort_unstable();
-    all.into_iter().map(|(_, i)| i).collect()
+    if count < chosen.len() {
+        chosen.select_nth_unstable(count);
+        chosen.truncate(count);
+    }
+    chosen.sort_unstable();
+    chosen.into_iter().map(|(_, i)| i).collect()
 }
 
 #[cfg(test)]
@@ -35,5 +43,11 @@ mod tests {
         assert_eq!(small, large[..10]);
         assert_ne!(small, sample(1000, 10, 6, |i| i as u64));
         assert_eq!(sample(3, 10, 5, |i| i as u64).len(), 3);
+        // Equal keys have equal hashes: the filter may keep none of them, the sample is full all the same.
+        assert_eq!(sample(10_000, 5000, 5, |_| 1).len(), 5000);
+        let large = sample(100_000, 100, 5, |i| i as u64);
+        let mut all: Vec<(u64, u32)> = (0..100_000u32).map(|i| (hash(&[5, u64::from(i)]), i)).collect();
+        all.sort_unstable();
+        assert!(large.iter().eq(all[..100].iter().map(|(_, i)| i)));
     }
 }

@@ -10,6 +10,11 @@ use crate::types::{Env, TreeConfig};
 /// Rows per call of the vector source and per task: small enough to spread over threads.
 const READ_ROWS: usize = 256;
 
+/// Rows that one task works on: 4 MiB of f32, at least 64 rows, at most 1,024. Results do not depend on it.
+pub(crate) fn block_rows(dim: usize) -> usize {
+    ((1usize << 20) / dim).clamp(64, 1024)
+}
+
 /// Everything of a set of rows, in memory.
 struct Cache {
     rows: Vec<u64>,
@@ -91,7 +96,7 @@ impl<'a> Reader<'a> {
                 return f(0, &cache.data[first * d..(last + 1) * d]);
             }
         }
-        let step = (self.env.memory / 8 / (d * 4)).clamp(1024, 1 << 20);
+        let step = (self.env.memory / 8 / (d * 4)).clamp(block_rows(d), 1 << 20);
         let mut buffer = vec![0f32; step.min(rows.len()) * d];
         for (i, part) in rows.chunks(step).enumerate() {
             let buffer = &mut buffer[..part.len() * d];

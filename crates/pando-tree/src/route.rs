@@ -61,8 +61,7 @@ impl Best {
     fn offer(&mut self, first: u32, dots: &[f32], norms: &[f32]) {
         for (j, (dot, norm)) in dots.iter().zip(norms).enumerate() {
             let score = norm - 2.0 * dot;
-            // NaN goes on: it is not at least the limit.
-            if !(score >= self.limit) {
+            if score < self.limit || score.is_nan() || self.list.len() < self.keep {
                 self.insert(score, first + j as u32);
             }
         }

@@ -6,24 +6,25 @@ use rayon::prelude::*;
 use crate::cluster::KMeans;
 use crate::error::TreeError;
 use crate::hashing::hash;
-use crate::reader::Reader;
+use crate::reader::{Reader, block_rows};
 use crate::route::{Candidate, Router};
 use crate::space::Space;
 use crate::types::{Stage, Tree};
-
-/// Rows routed by one task.
-const BLOCK: usize = 1024;
 
 /// The leaves of one band.
 pub(crate) struct BandRouter {
     pub router: Router,
     /// Leaf id at each place of the router.
     pub ids: Vec<u64>,
+    /// Leaves of the bands before: `base + place` numbers all leaves.
+    pub base: u32,
 }
 
 /// Routers of all bands (none where a band has no leaf), frozen at one state of the tree.
 pub(crate) struct Routing {
     bands: Vec<Option<BandRouter>>,
+    /// Leaf ids by number (band after band, place after place).
+    pub ids: Vec<u64>,
     /// (band, place) of every leaf.
     places: HashMap<u64, (u8, u32)>,
 }
@@ -33,7 +34,7 @@ impl Routing {
     pub fn new(tree: &Tree, space: &Space<'_>, seed: u64) -> Result<Self, TreeError> {
         let d = space.dim;
         let spherical = space.metric == pando_kernels::Metric::Dot;
-        let mut bands = Vec::new();
+        let (mut bands, mut all) = (Vec::new(), Vec::new());
         let mut places = HashMap::with_capacity(tree.leaves.len());
         for band in 0..=tree.params.bands.len() as u8 {
             let mut ids: Vec<u64> = Vec::new();
@@ -60,9 +61,11 @@ impl Routing {
             let router = Router::new(&how, &vectors, &groups)?;
             let ids: Vec<u64> = (0..ids.len() as u32).map(|place| ids[router.item(place) as usize]).collect();
             places.extend(ids.iter().enumerate().map(|(place, &id)| (id, (band, place as u32))));
-            bands.push(Some(BandRouter { router, ids }));
+            let base = all.len() as u32;
+            all.extend_from_slice(&ids);
+            bands.push(Some(BandRouter { router, ids, base }));
         }
-        Ok(Self { bands, places })
+        Ok(Self { bands, places, ids: all })
     }
 
     /// The router of a band, if the band has leaves.
@@ -123,14 +126,15 @@ pub(crate) fn route_rows<T: Send>(
     map: impl Fn(&Routed<'_>) -> T + Sync,
 ) -> Result<Vec<T>, TreeError> {
     let d = space.dim;
+    let block = block_rows(d);
     let mut out: Vec<T> = Vec::with_capacity(rows.len());
     reader.batches(rows, |first, prepared| {
         let parts: Vec<Vec<T>> = prepared
-            .par_chunks(BLOCK * d)
+            .par_chunks(block * d)
             .enumerate()
             .map(|(i, prepared)| {
                 reader.env.check_cancel()?;
-                Ok(route_block(space, routing, thresholds, first + i * BLOCK, prepared, keep, &map))
+                Ok(route_block(space, routing, thresholds, first + i * block, prepared, keep, &map))
             })
             .collect::<Result<_, TreeError>>()?;
         out.extend(parts.into_iter().flatten());

@@ -2,7 +2,6 @@
 //! NeurIPS 2023): the secondary is chosen where its residual is not parallel to that of the primary, so that a query
 //! that misses the one leaf meets the other.
 
-use hashbrown::HashMap;
 use pando_kernels::Kernels;
 
 use crate::error::TreeError;
@@ -43,49 +42,65 @@ impl Residual {
     }
 }
 
-/// The best leaves of a row, best first, as (score, leaf id).
-type Choices = Vec<(f32, u64)>;
+/// The best leaves of a row, best first: scores and numbers of leaves in the routing, `NONE` where there are fewer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choices {
+    scores: [f32; CHOICES],
+    leaves: [u32; CHOICES],
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Choices {
+    const EMPTY: Self = Self { scores: [f32::INFINITY; CHOICES], leaves: [NONE; CHOICES] };
+
+    fn new(list: &[(f32, u32)]) -> Self {
+        let mut out = Self::EMPTY;
+        for (i, &(score, leaf)) in list.iter().take(CHOICES).enumerate() {
+            (out.scores[i], out.leaves[i]) = (score, leaf);
+        }
+        out
+    }
+}
 
 fn choices(k: &Kernels, row: &Routed<'_>, primary: u64, primary_vector: &[f32]) -> Choices {
     let (Some(leaves), Some(residual)) = (row.leaves, Residual::new(k, row.vector, primary_vector)) else {
-        return Vec::new();
+        return Choices::EMPTY;
     };
     let mut scratch = Vec::new();
-    let mut out: Choices = Vec::with_capacity(AMONG + 1);
+    let mut list: Vec<(f32, u32)> = Vec::with_capacity(AMONG + 1);
     for &(_, place) in row.nearest {
-        let id = leaves.ids[place as usize];
-        if id != primary {
-            out.push((residual.score(k, row.vector, leaves.router.vector(place), &mut scratch), id));
+        if leaves.ids[place as usize] != primary {
+            let score = residual.score(k, row.vector, leaves.router.vector(place), &mut scratch);
+            list.push((score, leaves.base + place));
         }
     }
-    out.truncate(AMONG);
-    out.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    out.truncate(CHOICES);
-    out.shrink_to_fit();
-    out
+    list.truncate(AMONG);
+    list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    Choices::new(&list)
 }
 
 /// Gives rows to leaves of limited room: in turn every row asks for its next choice, every leaf takes the best by
-/// (score, row). Returns (leaf, row) of those that found a place, ascending.
-pub(crate) fn place(rows: &[u64], choices: &[Choices], mut room: HashMap<u64, usize>) -> Vec<(u64, u64)> {
-    let mut placed: Vec<(u64, u64)> = Vec::new();
+/// (score, row). Returns (leaf number, row) of those that found a place, ascending.
+pub(crate) fn place(rows: &[u64], choices: &[Choices], mut room: Vec<usize>) -> Vec<(u32, u64)> {
+    let mut placed: Vec<(u32, u64)> = Vec::new();
     let mut open: Vec<u32> = (0..rows.len() as u32).collect();
     for turn in 0..CHOICES {
-        let mut asks: Vec<(u64, f32, u32)> = open
+        let mut asks: Vec<(u32, f32, u32)> = open
             .iter()
-            .filter_map(|&i| choices[i as usize].get(turn).map(|&(score, leaf)| (leaf, score, i)))
+            .map(|&i| (choices[i as usize].leaves[turn], choices[i as usize].scores[turn], i))
+            .filter(|ask| ask.0 != NONE)
             .collect();
         asks.sort_unstable_by(|a, b| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(rows[a.2 as usize].cmp(&rows[b.2 as usize]))
         });
         open.clear();
         for (leaf, _, i) in asks {
-            match room.get_mut(&leaf) {
-                Some(left) if *left > 0 => {
-                    *left -= 1;
-                    placed.push((leaf, rows[i as usize]));
-                }
-                _ => open.push(i),
+            if room[leaf as usize] > 0 {
+                room[leaf as usize] -= 1;
+                placed.push((leaf, rows[i as usize]));
+            } else {
+                open.push(i);
             }
         }
     }
@@ -128,14 +143,14 @@ impl State<'_> {
                 let primary = primaries[row.at];
                 routing
                     .vector(primary)
-                    .map_or_else(Vec::new, |vector| choices(&space.kernels, row, primary, vector))
+                    .map_or(Choices::EMPTY, |vector| choices(&space.kernels, row, primary, vector))
             })?;
-        let room = self.tree.leaves.keys().map(|&id| (id, self.room(id))).collect();
+        let room = routing.ids.iter().map(|&id| self.room(id)).collect();
         let placed = place(&rows, &choices, room);
         self.report.secondaries_placed += placed.len() as u64;
         for part in placed.chunk_by(|a, b| a.0 == b.0) {
             let rows: Vec<u64> = part.iter().map(|p| p.1).collect();
-            if let Some(leaf) = self.tree.leaves.get_mut(&part[0].0) {
+            if let Some(leaf) = self.tree.leaves.get_mut(&routing.ids[part[0].0 as usize]) {
                 append(leaf, &[], &rows);
             }
         }
@@ -149,9 +164,12 @@ mod tests {
 
     #[test]
     fn full_leaves_send_the_worse_rows_on() {
-        let choices = vec![vec![(1.0, 7), (2.0, 8)], vec![(0.5, 7), (3.0, 8)], vec![(1.0, 7)]];
-        let room = HashMap::from([(7, 1), (8, 5)]);
-        assert_eq!(place(&[10, 11, 12], &choices, room), vec![(7, 11), (8, 10)]);
+        let choices = [
+            Choices::new(&[(1.0, 0), (2.0, 1)]),
+            Choices::new(&[(0.5, 0), (3.0, 1)]),
+            Choices::new(&[(1.0, 0)]),
+        ];
+        assert_eq!(place(&[10, 11, 12], &choices, vec![1, 5]), vec![(0, 11), (1, 10)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::cluster::{KMeans, RowPoints, add, mean_of, members, partition};
 use crate::error::TreeError;
 use crate::hashing::hash;
 use crate::nodes::{Children, GROUP, one_per_band, regroup};
-use crate::reader::Reader;
+use crate::reader::{Reader, block_rows};
 use crate::route::Router;
 use crate::space::Space;
 use crate::types::Stage;
@@ -16,8 +16,6 @@ use crate::types::Stage;
 const ITERATIONS: usize = 10;
 /// Passes of all rows to their nearest centroid, centroids refreshed after each.
 const PASSES: usize = 2;
-/// Rows routed by one task.
-const BLOCK: usize = 1024;
 /// Candidates by dot product that are compared exactly.
 const EXACT: usize = 4;
 
@@ -91,11 +89,12 @@ fn pass(
     leaves: usize,
 ) -> Result<(Vec<u32>, Vec<f64>), TreeError> {
     let d = space.dim;
+    let block = block_rows(d);
     let mut assign = vec![0u32; rows.len()];
     let mut sums = vec![0f64; leaves * d];
     reader.batches(rows, |first, prepared| {
         let assign = &mut assign[first..first + prepared.len() / d];
-        assign.par_chunks_mut(BLOCK).zip(prepared.par_chunks(BLOCK * d)).try_for_each(
+        assign.par_chunks_mut(block).zip(prepared.par_chunks(block * d)).try_for_each(
             |(assign, prepared)| {
                 reader.env.check_cancel()?;
                 let mut points = vec![0f32; prepared.len()];

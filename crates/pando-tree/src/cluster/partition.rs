@@ -8,7 +8,7 @@ use super::Clusters;
 use super::kmeans::{KMeans, assign_nearest, kmeans, members};
 use crate::error::TreeError;
 use crate::hashing::{hash, sample};
-use crate::reader::Reader;
+use crate::reader::{Reader, block_rows};
 use crate::space::Space;
 
 /// Up to this many clusters are found by one k-means.
@@ -82,11 +82,11 @@ impl Points for RowPoints<'_> {
         Ok(())
     }
     fn assign(&self, how: &KMeans, centroids: &[f32], assign: &mut [u32]) -> Result<(), TreeError> {
-        const BLOCK: usize = 1024;
         let d = self.space.dim;
+        let block = block_rows(d);
         self.reader.batches(self.rows, |first, prepared| {
             let assign = &mut assign[first..first + prepared.len() / d];
-            assign.par_chunks_mut(BLOCK).zip(prepared.par_chunks(BLOCK * d)).for_each(
+            assign.par_chunks_mut(block).zip(prepared.par_chunks(block * d)).for_each(
                 |(assign, prepared)| {
                     let mut points = vec![0f32; prepared.len()];
                     self.space.route(prepared, &mut points);

@@ -14,11 +14,14 @@ enum Side {
     Destination,
 }
 
+/// The new leaves of a split: id and rows of each.
+pub(crate) type NewLeaves = Vec<(u64, Vec<u64>)>;
+
 /// What a round does. Rows that are not named stay where they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
     /// Split leaves (ascending): the ids of their parts and the rows that stay in each.
-    pub splits: Vec<(u64, Vec<(u64, Vec<u64>)>)>,
+    pub splits: Vec<(u64, NewLeaves)>,
     /// Dissolved leaves, ascending.
     pub merges: Vec<u64>,
     /// Leaves of equal rows, ascending.
