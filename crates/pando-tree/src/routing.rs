@@ -1,7 +1,7 @@
 //! Routers over the leaves of a tree, one for each norm band, and the parallel walk of rows over them.
 
-use hashbrown::HashMap;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 use crate::cluster::KMeans;
 use crate::error::TreeError;
@@ -26,7 +26,7 @@ pub(crate) struct Routing {
     /// Leaf ids by number (band after band, place after place).
     pub ids: Vec<u64>,
     /// (band, place) of every leaf.
-    places: HashMap<u64, (u8, u32)>,
+    places: BTreeMap<u64, (u8, u32)>,
 }
 
 impl Routing {
@@ -35,7 +35,7 @@ impl Routing {
         let d = space.dim;
         let spherical = space.metric == pando_kernels::Metric::Dot;
         let (mut bands, mut all) = (Vec::new(), Vec::new());
-        let mut places = HashMap::with_capacity(tree.leaves.len());
+        let mut places = BTreeMap::new();
         for band in 0..=tree.params.bands.len() as u8 {
             let mut ids: Vec<u64> = Vec::new();
             let mut vectors: Vec<f32> = Vec::new();

@@ -1,8 +1,8 @@
 //! Lloyd's algorithm on points in memory. Sums are f64 in point order per cluster; ties go to the lower cluster.
 
-use hashbrown::HashSet;
 use pando_kernels::Kernels;
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 
 use super::Clusters;
 use crate::hashing::hash;
@@ -170,7 +170,7 @@ fn random_distinct(how: &KMeans, points: &[f32], k: usize) -> Vec<f32> {
     let d = how.dim;
     let order =
         crate::hashing::sample(points.len() / d, points.len() / d, hash(&[how.seed, 1]), |i| i as u64);
-    let mut seen: HashSet<[u8; 32]> = HashSet::new();
+    let mut seen: BTreeSet<[u8; 32]> = BTreeSet::new();
     let mut out = Vec::with_capacity(k * d);
     for i in order {
         let x = &points[i as usize * d..][..d];

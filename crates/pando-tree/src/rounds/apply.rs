@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hashbrown::HashMap;
 use rayon::prelude::*;
 
 use super::resolve::Round;
@@ -66,8 +65,8 @@ impl State<'_> {
         &mut self,
         round: &mut Round,
         rewritten: &mut BTreeSet<u64>,
-    ) -> (Vec<Inheritance>, HashMap<u64, u64>) {
-        let mut home: HashMap<u64, u64> = HashMap::new();
+    ) -> (Vec<Inheritance>, BTreeMap<u64, u64>) {
+        let mut home: BTreeMap<u64, u64> = BTreeMap::new();
         if !round.splits.is_empty() {
             for group in self.tree.groups.values() {
                 home.extend(group.leaves.iter().map(|&leaf| (leaf, group.id)));
@@ -123,7 +122,7 @@ impl State<'_> {
     }
 
     /// Parts join the group of the leaf they come from; dissolved leaves go.
-    fn regroup_parts(&mut self, round: &Round, home: &HashMap<u64, u64>) {
+    fn regroup_parts(&mut self, round: &Round, home: &BTreeMap<u64, u64>) {
         let mut gone = round.merges.clone();
         gone.extend(round.splits.iter().map(|s| s.0));
         gone.sort_unstable();

@@ -1,7 +1,7 @@
 //! The end of a checkpoint: secondaries, groups, inner nodes, report.
 
-use hashbrown::HashMap;
 use pando_kernels::Metric;
+use std::collections::BTreeMap;
 
 use super::state::State;
 use crate::check::INNER_MAX;
@@ -132,7 +132,7 @@ impl State<'_> {
         };
         let nodes = assemble(&how, below, &vectors, &old);
         let nodes = regroup(&how, &Children { vectors: &vectors, bands: &bands }, nodes, limits)?;
-        let centroids: HashMap<u64, Vec<f32>> = old.into_iter().map(|o| (o.id, o.centroid)).collect();
+        let centroids: BTreeMap<u64, Vec<f32>> = old.into_iter().map(|o| (o.id, o.centroid)).collect();
         let mut out: Vec<(Child, Vec<u64>)> = Vec::with_capacity(nodes.len());
         for node in nodes {
             let members: Vec<&Child> = node.members.iter().map(|&m| &below[m as usize]).collect();
@@ -163,7 +163,7 @@ fn assemble(how: &KMeans, below: &[Child], vectors: &[f32], old: &[Old]) -> Vec<
         return one_per_band(&bands);
     }
     let d = how.dim;
-    let mut home: HashMap<u64, usize> = HashMap::new();
+    let mut home: BTreeMap<u64, usize> = BTreeMap::new();
     for (i, node) in old.iter().enumerate() {
         home.extend(node.children.iter().map(|&child| (child, i)));
     }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
-
 use super::plan::{Move, Plan};
 use super::state::State;
 
@@ -44,7 +42,7 @@ impl Round {
 /// Resolves the conflicts of a plan and gives out the ids of new leaves.
 pub(crate) fn resolve(state: &mut State<'_>, plan: Plan) -> Round {
     let mut round = Round::default();
-    let mut sides: HashMap<u64, Side> = HashMap::new();
+    let mut sides: BTreeMap<u64, Side> = BTreeMap::new();
     // Splits never conflict among themselves; new ids in sorted order.
     let mut part_ids: Vec<Vec<u64>> = Vec::with_capacity(plan.splits.len());
     for split in &plan.splits {
@@ -110,9 +108,9 @@ impl ContainsLeaf for Vec<u64> {
 }
 
 /// A small leaf dissolves into the neighbours where the sum stays at most 0.75 S, each row into the nearest of them.
-fn resolve_merges(state: &State<'_>, plan: &Plan, sides: &mut HashMap<u64, Side>, round: &mut Round) {
+fn resolve_merges(state: &State<'_>, plan: &Plan, sides: &mut BTreeMap<u64, Side>, round: &mut Round) {
     let room = state.tree.params.split_size as usize * 3 / 4;
-    let mut planned: HashMap<u64, usize> = HashMap::new();
+    let mut planned: BTreeMap<u64, usize> = BTreeMap::new();
     for merge in &plan.merges {
         if sides.contains_key(&merge.leaf) {
             continue;
@@ -145,7 +143,7 @@ fn resolve_merges(state: &State<'_>, plan: &Plan, sides: &mut HashMap<u64, Side>
     }
 }
 
-fn resolve_moves(moves: &[Move], sides: &mut HashMap<u64, Side>, round: &mut Round) {
+fn resolve_moves(moves: &[Move], sides: &mut BTreeMap<u64, Side>, round: &mut Round) {
     for m in moves {
         // A row that another wish of this round moves already does not move twice.
         if round.leaves.get(&m.from).is_some_and(|rows| rows.contains(&m.row))

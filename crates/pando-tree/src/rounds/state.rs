@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
 use rayon::prelude::*;
 
 use crate::cluster::{add, mean_of};
@@ -24,7 +23,7 @@ pub(crate) struct State<'a> {
     pub dead: &'a dyn RowSet,
     pub tree: Tree,
     /// Live primaries of every leaf.
-    pub live: HashMap<u64, u32>,
+    pub live: BTreeMap<u64, u32>,
     /// Rows that may have no secondary and should have one: new, moved, split off, or expelled. Any order, may repeat.
     pub unplaced: Vec<u64>,
     /// Leaves with this id or a later one are new in this checkpoint.
