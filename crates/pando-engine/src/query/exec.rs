@@ -18,6 +18,8 @@ use crate::view::View;
 /// Searchers that wait for the next query: their scratch memory is warm.
 #[derive(Default)]
 pub struct SearcherPool {
+    // Boxed: a searcher is large, and moves from the pool into a task and back.
+    #[expect(clippy::vec_box)]
     idle: Mutex<Vec<Box<Searcher>>>,
 }
 

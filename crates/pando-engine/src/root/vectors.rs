@@ -141,17 +141,7 @@ impl RowVectors {
         }
     }
 
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
 
-    /// Forgets everything, keeps the memory.
-    pub fn clear(&mut self, dim: usize) {
-        self.index.clear();
-        self.data.clear();
-        self.dim = dim;
-    }
 
     fn insert_bytes(&mut self, row: u64, parts: impl Iterator<Item = Bytes>) -> Result<()> {
         let at = self.data.len();

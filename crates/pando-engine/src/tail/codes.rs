@@ -45,6 +45,7 @@ impl CodedRows {
     }
 
     /// Number of rows.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.norm.len()
     }
