@@ -8,7 +8,7 @@ pub const PLAN_BYTES: u64 = 16 << 30;
 /// A merged segment holds at most so many rows.
 pub const SEGMENT_ROWS: u64 = 4_194_304;
 /// So many neighbouring segments of one size tier are merged.
-pub const SEGMENT_FAN: usize = 4;
+pub const SEGMENT_FAN: usize = 8;
 /// The segments of a small collection are merged into one at every checkpoint while their vectors stay below this.
 pub const SMALL_SEGMENT_BYTES: u64 = 64 << 20;
 
@@ -24,16 +24,16 @@ pub const RUN_RATIO: u64 = 10;
 pub const WINDOW: u64 = 65_536;
 
 /// A group gets a new base block when its deltas hold more than this share of the base's rows (in percent) …
-pub const DELTA_PERCENT: u64 = 25;
+pub const DELTA_PERCENT: u64 = 50;
 /// … or when this share of the base's rows (in percent) belongs to leaves that a delta supersedes.
-pub const SUPERSEDED_PERCENT: u64 = 25;
+pub const SUPERSEDED_PERCENT: u64 = 50;
 /// The newer delta is merged into the older one when it has more than this share of the older one's rows (in percent).
 pub const DELTA_MERGE_PERCENT: u64 = 50;
 
 /// Blocks in packs of which less than this share is live (in percent) are moved …
 pub const CONDEMN_PERCENT: u64 = 50;
 /// … but at most this part of the index at one checkpoint …
-pub const MOVE_PART: u64 = 32;
+pub const MOVE_PART: u64 = 24;
 /// … or so many bytes, whichever is more.
 pub const MOVE_BYTES: u64 = 4 << 20;
 

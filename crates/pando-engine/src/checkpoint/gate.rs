@@ -92,3 +92,74 @@ pub fn check_written(
     };
     Ok((counts, fingerprints))
 }
+
+#[cfg(test)]
+mod tests {
+    use pando_kernels::{Kernels, Metric};
+    use pando_tree::{Env, TreeError, VectorSource};
+
+    use super::*;
+
+    /// Row r lies at (r mod 7, r).
+    struct Line;
+
+    impl VectorSource for Line {
+        fn read(&self, rows: &[u64], out: &mut [f32]) -> Result<(), TreeError> {
+            for (row, out) in rows.iter().zip(out.chunks_exact_mut(2)) {
+                out.copy_from_slice(&[(row % 7) as f32, *row as f32]);
+            }
+            Ok(())
+        }
+    }
+
+    fn tree(cfg: &TreeConfig, rows: &[u64]) -> Tree {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let env = Env {
+            kernels: Kernels::detect(),
+            pool: &pool,
+            vectors: &Line,
+            memory: 1 << 20,
+            progress: &|_| {},
+            cancel: &std::sync::atomic::AtomicBool::new(false),
+        };
+        pando_tree::build(cfg, rows, &env).unwrap()
+    }
+
+    #[test]
+    fn a_row_lost_doubled_or_alone_is_noticed() {
+        let cfg =
+            TreeConfig { dim: 2, metric: Metric::L2, seed: 1, copies: 2, refine: false, small_limit: 10 };
+        let rows: Vec<u64> = (0..2_000).collect();
+        let good = tree(&cfg, &rows);
+        let all: RowSet = rows.iter().copied().collect();
+        let none = RowSet::new();
+        let check = |tree: &Tree, dead: &RowSet| {
+            let live = &all - dead;
+            check_tree(&cfg, tree, dead, live.len(), fingerprint_of(&live))
+        };
+        let totals = check(&good, &none).unwrap();
+        assert_eq!((totals.live, totals.dead_primaries), (2_000, 0));
+        let dead: RowSet = [3u64, 4].into_iter().collect();
+        assert_eq!(check(&good, &dead).unwrap().dead_primaries, 2);
+        assert_eq!(dead_in_leaves(&good, &dead), dead);
+        let ids: Vec<u64> = good.leaves.keys().copied().collect();
+        let broken: [fn(&mut Tree, &[u64]); 4] = [
+            |tree, ids| {
+                tree.leaves.get_mut(&ids[0]).unwrap().primaries.pop();
+            },
+            |tree, ids| {
+                let row = tree.leaves[&ids[0]].primaries[0];
+                let other = &mut tree.leaves.get_mut(&ids[1]).unwrap().primaries;
+                other.insert(other.partition_point(|r| *r < row), row);
+            },
+            // One row in place of another: the count is right, the fingerprint is not.
+            |tree, ids| *tree.leaves.get_mut(&ids[0]).unwrap().primaries.last_mut().unwrap() = 5_000,
+            |tree, ids| tree.leaves.get_mut(&ids[0]).unwrap().secondaries.push(6_000),
+        ];
+        for (i, breakage) in broken.iter().enumerate() {
+            let mut tree = good.clone();
+            breakage(&mut tree, &ids);
+            assert!(check(&tree, &none).is_err(), "breakage {i}");
+        }
+    }
+}

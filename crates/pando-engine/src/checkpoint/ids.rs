@@ -31,6 +31,9 @@ struct Merge<'a> {
     old: Vec<&'a IdRun>,
 }
 
+/// Ids with their rows, ascending.
+type Pairs<'a> = Box<dyn Iterator<Item = Result<(RecordId, u64)>> + 'a>;
+
 /// Ids that a level may hold.
 fn capacity(level: u8) -> u64 {
     RUN_BASE.saturating_mul(RUN_RATIO.saturating_pow(u32::from(level)))
@@ -86,16 +89,15 @@ pub fn write(
         let mut fresh = Some(fresh);
         for merge in levels(runs, kind, count as u64) {
             ctx.check_cancel()?;
-            let moves = |run: &&IdRun| run.parts.iter().any(|part| condemned.has(&part.index.pack));
             if let (false, [run]) = (merge.new, &merge.old[..])
-                && !moves(run)
+                && !moves(run, condemned)
             {
                 out.push(RunDraft::Kept((*run).clone()));
                 continue;
             }
             let fresh = if merge.new { fresh.take() } else { None };
-            let mut streams: Vec<Box<dyn Iterator<Item = Result<(RecordId, u64)>> + '_>> = Vec::new();
-            streams.extend(fresh.map(|f| Box::new(f.map(Ok)) as Box<dyn Iterator<Item = _> + '_>));
+            let mut streams: Vec<Pairs<'_>> = Vec::new();
+            streams.extend(fresh.map(|f| Box::new(f.map(Ok)) as Pairs<'_>));
             for run in &merge.old {
                 streams.push(Box::new(IdRunCursor::new(&ctx.io, ctx.handle.clone(), run)));
             }
@@ -104,6 +106,12 @@ pub fn write(
         }
     }
     Ok(out)
+}
+
+/// Whether a run is to be written again because a pack of it is mostly dead.
+fn moves(run: &IdRun, condemned: &Condemned) -> bool {
+    let bytes = run.parts.iter().map(|part| part.bytes + u64::from(part.index.len)).sum();
+    run.parts.iter().any(|part| condemned.has(&part.index.pack)) && condemned.spend(bytes)
 }
 
 /// Writes a run; nothing, and no pack, for one without ids.

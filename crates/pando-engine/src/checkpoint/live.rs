@@ -1,42 +1,42 @@
 //! Bytes that a root reaches in each pack.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pando_format::{BlockRef, Deaths, IdRun, Manifest, ObjectRef, PackEntry, SegmentEntry, WindowEntry};
 
 use super::constants::{CONDEMN_PERCENT, MOVE_BYTES, MOVE_PART};
 
-/// Packs of the parent root that are mostly dead: what lives in them is written again, so that they can go.
+/// Packs of the parent root that are mostly dead: what lives in them is written again, so that they can go. At most so
+/// many bytes a checkpoint; who asks first is served first, so everybody asks in a fixed order, on one thread.
 #[derive(Debug, Default)]
-pub struct Condemned(BTreeSet<ObjectRef>);
+pub struct Condemned {
+    packs: BTreeSet<ObjectRef>,
+    left: AtomicU64,
+}
 
 impl Condemned {
-    /// The emptiest packs of the parent root, as many as may be moved at one checkpoint.
+    /// The packs of the parent root of which less than a half is live.
     pub fn of(parent: Option<&Manifest>) -> Self {
         let Some(parent) = parent else { return Self::default() };
         let mostly_dead = |p: &&PackEntry| p.live_bytes * 100 < p.bytes * CONDEMN_PERCENT;
-        let mut packs: Vec<&PackEntry> = parent.packs.iter().filter(mostly_dead).collect();
-        // By live share, compared without division.
-        packs.sort_by(|a, b| {
-            let (x, y) = (
-                u128::from(a.live_bytes) * u128::from(b.bytes),
-                u128::from(b.live_bytes) * u128::from(a.bytes),
-            );
-            x.cmp(&y).then(a.object.cmp(&b.object))
-        });
-        let mut left = (parent.index_bytes() / MOVE_PART).max(MOVE_BYTES);
-        let mut taken = BTreeSet::new();
-        for pack in packs {
-            let Some(rest) = left.checked_sub(pack.live_bytes) else { break };
-            left = rest;
-            taken.insert(pack.object);
-        }
-        Self(taken)
+        let left = (parent.index_bytes() / MOVE_PART).max(MOVE_BYTES);
+        Self { packs: parent.packs.iter().filter(mostly_dead).map(|p| p.object).collect(), left: left.into() }
     }
 
     /// Whether a pack is condemned.
     pub fn has(&self, pack: &ObjectRef) -> bool {
-        self.0.contains(pack)
+        self.packs.contains(pack)
+    }
+
+    /// Takes `bytes` from what may be moved, if there are so many left.
+    pub fn spend(&self, bytes: u64) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+
+    /// Whether a block is to be written again elsewhere. Spends its length.
+    pub fn moves(&self, block: &BlockRef) -> bool {
+        self.has(&block.pack) && self.spend(u64::from(block.len))
     }
 }
 

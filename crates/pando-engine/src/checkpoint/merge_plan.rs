@@ -19,26 +19,22 @@ impl SegmentSize {
     }
 }
 
-/// Size class of a segment: segments of one tier differ by less than a factor of four.
+/// Size class of a segment: segments of one tier differ by less than a factor of eight.
 fn tier(rows: u64) -> u32 {
-    rows.max(1).ilog2() / 2
+    rows.max(1).ilog2() / 3
 }
 
 /// Runs of neighbouring segments (in row order) that are written anew as one segment each. A run of one segment is
 /// one that has to shed dead rows.
 ///
-/// Four neighbours of one tier (smaller ones between them come along) become one segment of at most
+/// Eight neighbours of one tier (smaller ones between them come along) become one segment of at most
 /// [`SEGMENT_ROWS`] rows; this repeats with what comes out. A segment of which more than half would not be written
 /// again is rewritten. `small` (the collection is one leaf): everything becomes one segment.
 pub fn merges(sizes: &[SegmentSize], small: bool, vector_bytes: u64) -> Vec<Range<usize>> {
     let kept: u64 = sizes.iter().map(SegmentSize::kept).sum();
     if small && kept.saturating_mul(vector_bytes) <= SMALL_SEGMENT_BYTES {
-        let clean = sizes.iter().all(|s| s.droppable == 0);
-        return if sizes.is_empty() || (sizes.len() == 1 && clean) {
-            Vec::new()
-        } else {
-            vec![0..sizes.len()]
-        };
+        let settled = sizes.is_empty() || (sizes.len() == 1 && sizes[0].droppable == 0);
+        return if settled { Vec::new() } else { std::iter::once(0..sizes.len()).collect() };
     }
     // Every segment as a run of one; a run that was merged or sheds rows counts with what it keeps.
     let mut runs: Vec<(Range<usize>, u64)> =
@@ -88,14 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn four_neighbours_of_a_tier_are_merged_and_cascade() {
-        assert_eq!(merges(&sizes(&[20_000; 3]), false, 4), vec![]);
-        assert_eq!(merges(&sizes(&[20_000; 4]), false, 4), vec![0..4]);
-        assert_eq!(
-            merges(&sizes(&[80_000, 80_000, 80_000, 20_000, 20_000, 20_000, 20_000]), false, 4),
-            vec![0..7]
-        );
-        assert_eq!(merges(&sizes(&[1_000_000, 20_000, 20_000, 5, 20_000, 20_000]), false, 4), vec![1..6]);
+    fn neighbours_of_a_tier_are_merged_and_cascade() {
+        assert_eq!(merges(&sizes(&[20_000; 7]), false, 4), vec![]);
+        assert_eq!(merges(&sizes(&[20_000; 8]), false, 4), vec![0..8]);
+        let cascade = [[160_000; 7].as_slice(), &[20_000; 8]].concat();
+        assert_eq!(merges(&sizes(&cascade), false, 4), vec![0..15]);
+        let mixed = [1_000_000, 20_000, 20_000, 5, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000];
+        assert_eq!(merges(&sizes(&mixed), false, 4), vec![1..10]);
     }
 
     #[test]
@@ -113,7 +108,7 @@ mod tests {
             next.extend_from_slice(&held[at..]);
             held = next;
             assert!(held.iter().all(|s| s.rows <= SEGMENT_ROWS));
-            assert!(held.len() <= 60, "{} segments", held.len());
+            assert!(held.len() <= 80, "{} segments", held.len());
         }
     }
 

@@ -35,7 +35,7 @@ mod run;
 mod segments;
 mod staging;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vectors;
 mod window;
 

@@ -27,7 +27,8 @@ pub struct Packs<'a> {
     ctx: &'a Context,
     /// Everything in one pack, as in small collections.
     mixed: bool,
-    open: BTreeMap<PackKind, Open>,
+    /// By kind and age.
+    open: BTreeMap<(PackKind, u8), Open>,
     names: Vec<Option<ObjectRef>>,
     sealed: Vec<PackEntry>,
 }
@@ -42,30 +43,34 @@ impl<'a> Packs<'a> {
         Self { ctx, mixed, open: BTreeMap::new(), names: Vec::new(), sealed: Vec::new() }
     }
 
-    fn kind(&self, kind: PackKind) -> PackKind {
-        if self.mixed { PackKind::Mixed } else { kind }
+    fn stream(&self, kind: PackKind, age: u8) -> (PackKind, u8) {
+        if self.mixed { (PackKind::Mixed, 0) } else { (kind, age) }
     }
 
-    fn open(&mut self, kind: PackKind) -> Result<&mut Open> {
-        let kind = self.kind(kind);
-        if !self.open.contains_key(&kind) {
+    fn open(&mut self, stream: (PackKind, u8)) -> Result<&mut Open> {
+        if !self.open.contains_key(&stream) {
             let sink = self.ctx.io.store().writer(ObjectKind::Pack).map_err(stored)?;
             let writer = PackWriter::new(sink).map_err(writing)?;
-            self.open.insert(kind, Open { number: self.names.len(), writer });
+            self.open.insert(stream, Open { number: self.names.len(), writer });
             self.names.push(None);
         }
-        Ok(self.open.get_mut(&kind).expect("inserted above"))
+        Ok(self.open.get_mut(&stream).expect("inserted above"))
     }
 
     /// Adds a block. A pack that is full is sealed first.
     pub fn append(&mut self, kind: PackKind, block: &[u8]) -> Result<Ticket> {
-        let of = self.kind(kind);
-        if !self.mixed
-            && self.open.get(&of).is_some_and(|o| o.writer.bytes() + block.len() as u64 > PACK_BYTES)
-        {
-            self.seal(kind)?;
+        self.append_aged(kind, 0, block)
+    }
+
+    /// Adds a block to the packs of its kind and age. Blocks that will be replaced soon (newer deltas have a higher age)
+    /// lie apart from those that stay, so that packs die as a whole.
+    pub fn append_aged(&mut self, kind: PackKind, age: u8, block: &[u8]) -> Result<Ticket> {
+        let stream = self.stream(kind, age);
+        let full = |open: &Open| open.writer.bytes() + block.len() as u64 > PACK_BYTES;
+        if !self.mixed && self.open.get(&stream).is_some_and(full) {
+            self.finish(stream)?;
         }
-        let open = self.open(kind)?;
+        let open = self.open(stream)?;
         let placed = open.writer.append(block).map_err(writing)?;
         Ok(Ticket { pack: open.number, placed })
     }
@@ -76,7 +81,7 @@ impl<'a> Packs<'a> {
         kind: PackKind,
         f: impl FnOnce(&mut PackWriter<ObjectWriter>) -> Result<T>,
     ) -> Result<(T, usize)> {
-        let open = self.open(kind)?;
+        let open = self.open(self.stream(kind, 0))?;
         Ok((f(&mut open.writer)?, open.number))
     }
 
@@ -86,17 +91,17 @@ impl<'a> Packs<'a> {
         if self.mixed {
             return Ok(());
         }
-        self.finish(kind)
+        self.finish((kind, 0))
     }
 
     /// Ends and stores all packs.
     pub fn seal_all(&mut self) -> Result<()> {
-        let kinds: Vec<PackKind> = self.open.keys().copied().collect();
-        kinds.into_iter().try_for_each(|kind| self.finish(kind))
+        let streams: Vec<(PackKind, u8)> = self.open.keys().copied().collect();
+        streams.into_iter().try_for_each(|stream| self.finish(stream))
     }
 
-    fn finish(&mut self, kind: PackKind) -> Result<()> {
-        let Some(Open { number, writer }) = self.open.remove(&kind) else { return Ok(()) };
+    fn finish(&mut self, stream: (PackKind, u8)) -> Result<()> {
+        let Some(Open { number, writer }) = self.open.remove(&stream) else { return Ok(()) };
         let (sink, summary) = writer.finish().map_err(writing)?;
         let hash = Hash(sink.hash());
         if hash != summary.hash {
@@ -105,7 +110,7 @@ impl<'a> Packs<'a> {
         let object = ObjectRef { depth: self.ctx.depth, hash };
         self.ctx.block(sink.finish(&self.ctx.io.pack_key(&object))).map_err(stored)?;
         self.names[number] = Some(object);
-        self.sealed.push(PackEntry { object, kind, bytes: summary.bytes, live_bytes: 0 });
+        self.sealed.push(PackEntry { object, kind: stream.0, bytes: summary.bytes, live_bytes: 0 });
         Ok(())
     }
 

@@ -238,8 +238,11 @@ impl Carried<'_> {
         let frame = Arc::new(Frame::new(ctx.kernels, cfg.metric, cfg.seed, params.mean.clone()));
         let in_leaves = gate::dead_in_leaves(&tree, dead);
 
-        let plans: Vec<GroupPlan> =
-            tree.groups.values().map(|group| encode::plan(stored_tree.as_ref(), &tree, group)).collect();
+        let plans: Vec<GroupPlan> = tree
+            .groups
+            .values()
+            .map(|group| encode::plan(stored_tree.as_ref(), &tree, group, &condemned))
+            .collect();
         let writer = BlockWriter {
             ctx,
             tree: &tree,

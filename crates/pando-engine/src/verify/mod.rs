@@ -4,19 +4,23 @@
 
 mod ids;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pando_format::{Manifest, RootId, RowSet};
+use pando_format::{Manifest, PackEntry, RootId, RowSet};
 use tokio::runtime::Handle;
 
 use crate::api::VerifyReport;
 use crate::checkpoint::{Context, LiveBytes, Staged, Surroundings, Vectors};
 use crate::error::{Error, ErrorKind, Result};
-use crate::rootio::{RootIo, SegmentTable};
+use crate::rootio::{SegmentTable, damaged, stored, undecodable};
 
+/// Bytes of a pack in memory at a time.
+const READ: u64 = 8 << 20;
 /// Problems listed at most; a root with more is not better known by more.
 const MAX_PROBLEMS: usize = 100;
 
@@ -102,24 +106,14 @@ fn verify_manifest(ctx: &Context, manifest: &Manifest, found: &mut Findings) -> 
         let vectors = Vectors::new(ctx, &table, &Staged::Nothing, ctx.memory / 4);
         tree::verify(ctx, manifest, &held.rows, &dead, &vectors, found)?;
     }
-    verify_packs(&ctx.io, ctx, manifest, found)
+    verify_packs(ctx, manifest, found)
 }
 
-/// Every pack is there, of its length, and as much of it is reached as the manifest says.
-fn verify_packs(io: &RootIo, ctx: &Context, manifest: &Manifest, found: &mut Findings) -> Result<()> {
-    for pack in &manifest.packs {
-        let header = ctx.block(async {
-            let key = io.pack_key(&pack.object);
-            let size = io.store().head(&key).await.map_err(crate::rootio::stored)?.size;
-            let header = io.store().get_range(&key, 0..8).await.map_err(crate::rootio::stored)?;
-            pando_format::check_pack_header(&header).map_err(|e| crate::rootio::undecodable(e, &key))?;
-            Ok(size)
-        });
-        if let Some(size) = found.noted(header)? {
-            found.expect(size == pack.bytes, || {
-                format!("a pack has {size} bytes, the root says {}", pack.bytes)
-            });
-        }
+/// Every pack is there and the one it is named as, and as much of it is reached as the manifest says.
+fn verify_packs(ctx: &Context, manifest: &Manifest, found: &mut Findings) -> Result<()> {
+    for (i, pack) in manifest.packs.iter().enumerate() {
+        ctx.report("verifying packs", i as u64, manifest.packs.len() as u64);
+        found.noted(whole_pack(ctx, pack))?;
     }
     // With blocks missing the count of what is reached means nothing.
     if found.problems.is_empty() {
@@ -128,6 +122,32 @@ fn verify_packs(io: &RootIo, ctx: &Context, manifest: &Manifest, found: &mut Fin
         found.expect(same, || "the root's table of packs does not say what it reaches".into());
     }
     Ok(())
+}
+
+/// A pack has its length, its header, and the hash that it is named by.
+fn whole_pack(ctx: &Context, pack: &PackEntry) -> Result<()> {
+    let (io, key) = (&ctx.io, ctx.io.pack_key(&pack.object));
+    let size = ctx.block(io.store().head(&key)).map_err(stored)?.size;
+    if size != pack.bytes {
+        return Err(damaged(format!("pack: it has {size} bytes, the root says {}", pack.bytes)));
+    }
+    let mut hasher = blake3::Hasher::new();
+    let mut at = 0;
+    while at < size {
+        ctx.check_cancel()?;
+        let end = size.min(at + READ);
+        let bytes = ctx.block(io.store().get_range(&key, at..end)).map_err(stored)?;
+        if at == 0 {
+            pando_format::check_pack_header(&bytes).map_err(|e| undecodable(e, &key))?;
+        }
+        hasher.update(&bytes);
+        at = end;
+    }
+    if *hasher.finalize().as_bytes() == pack.object.hash.0 {
+        Ok(())
+    } else {
+        Err(damaged("pack: it is not the one it is named as"))
+    }
 }
 
 /// Rows of the segments.

@@ -241,10 +241,10 @@ impl Check<'_> {
         };
         for part in &child.parts {
             let slot = blocks[usize::from(part.block)].slot(part.slot as usize);
-            let chosen = |i: &usize| *i == 0 || fingerprint(slot.rows[*i]) as u64 % SAMPLE == 0;
+            let chosen = |i: &usize| *i == 0 || (fingerprint(slot.rows[*i]) as u64).is_multiple_of(SAMPLE);
             let places: Vec<usize> = (0..slot.rows.len()).filter(chosen).collect();
             let rows: Vec<u64> = places.iter().map(|i| slot.rows[*i]).collect();
-            // A dead row may be in no segment any more? No: a segment keeps rows that are in a leaf.
+            // Dead rows have vectors too: a segment keeps every row that is in a leaf.
             let cfg = &self.ctx.tree_config;
             let rotation = self.frame.rotation();
             let again =

@@ -78,6 +78,9 @@ pub struct BlockWriter<'a> {
 /// Old blocks that slots are copied from.
 type OldBlocks = BTreeMap<(u64, u8), (DecodedLeafBlock, Option<DecodedRefineBlock>)>;
 
+/// Bytes of a leaf block, and of its refine block.
+type BlockBytes = (Vec<u8>, Option<Vec<u8>>);
+
 /// A task of encoding: a run of rows of one slot.
 struct Task {
     plan: usize,
@@ -152,7 +155,7 @@ impl BlockWriter<'_> {
     ) -> Result<()> {
         let old = self.read_old(plans)?;
         let mut fresh = self.encode(plans)?;
-        let encoded: Result<Vec<Option<(Vec<u8>, Option<Vec<u8>>)>>> = plans
+        let encoded: Result<Vec<Option<BlockBytes>>> = plans
             .par_iter()
             .zip(fresh.par_iter_mut())
             .map(|(plan, fresh)| match plan.slots.is_empty() {
@@ -164,14 +167,17 @@ impl BlockWriter<'_> {
             let mut blocks = Vec::new();
             for &at in &plan.kept {
                 let Some(block) = self.parent.map(|p| p.groups[&plan.group].blocks[at]) else { continue };
-                let refine = block.refine.map(|r| self.keep(PackKind::Refine, r, packs)).transpose()?;
-                blocks.push((self.keep(PackKind::Leaves, block.leaf, packs)?, refine));
+                let age = blocks.len() as u8;
+                let refine = block.refine.map(|r| self.keep(PackKind::Refine, age, r, packs)).transpose()?;
+                blocks.push((self.keep(PackKind::Leaves, age, block.leaf, packs)?, refine));
             }
             let mut parts = plan.parts.clone();
             if let Some((leaf, refine)) = block {
-                self.place_new(plan, blocks.len() as u8, &mut parts);
-                let leaf = Place::New(packs.append(PackKind::Leaves, &leaf)?);
-                let refine = refine.map(|bytes| packs.append(PackKind::Refine, &bytes)).transpose()?;
+                let age = blocks.len() as u8;
+                self.place_new(plan, age, &mut parts);
+                let leaf = Place::New(packs.append_aged(PackKind::Leaves, age, &leaf)?);
+                let refine =
+                    refine.map(|bytes| packs.append_aged(PackKind::Refine, age, &bytes)).transpose()?;
                 blocks.push((leaf, refine.map(Place::New)));
             }
             out.insert(plan.group, GroupBlocks { blocks, parts });
@@ -180,12 +186,12 @@ impl BlockWriter<'_> {
     }
 
     /// A block that stays, or moves as it is when its pack is condemned.
-    fn keep(&self, kind: PackKind, block: BlockRef, packs: &mut Packs<'_>) -> Result<Place> {
-        if !self.condemned.has(&block.pack) {
+    fn keep(&self, kind: PackKind, age: u8, block: BlockRef, packs: &mut Packs<'_>) -> Result<Place> {
+        if !self.condemned.moves(&block) {
             return Ok(Place::Kept(block));
         }
         let bytes = self.ctx.block(self.ctx.io.block(&block))?;
-        Ok(Place::New(packs.append(kind, &bytes)?))
+        Ok(Place::New(packs.append_aged(kind, age, &bytes)?))
     }
 
     /// Adds the new block's slots to the places of their leaves.
@@ -241,12 +247,7 @@ impl BlockWriter<'_> {
     }
 
     /// The bytes of a group's new block and of its refine block.
-    fn encode_block(
-        &self,
-        plan: &GroupPlan,
-        fresh: Vec<EncodedRows>,
-        old: &OldBlocks,
-    ) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
+    fn encode_block(&self, plan: &GroupPlan, fresh: Vec<EncodedRows>, old: &OldBlocks) -> Result<BlockBytes> {
         let padded = self.ctx.config().padded();
         let refine = self.ctx.tree_config.refine;
         let columns: Result<Vec<Columns>> =

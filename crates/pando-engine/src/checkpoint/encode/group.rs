@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pando_format::{LeafPlace, SlotKind};
+use pando_format::{GroupBlock, LeafPlace, SlotKind};
 use pando_tree::{Change, Group, Leaf, Tree};
 
+use super::super::live::Condemned;
 use super::super::parent::{OldGroup, Parent};
 use super::policy::{Layout, Shape, layout};
 
@@ -74,8 +75,8 @@ fn way<'a>(parent: Option<&'a Parent>, group: u64, leaf: &'a Leaf) -> Way<'a> {
     }
 }
 
-/// Plans a group of the new tree.
-pub fn plan(parent: Option<&Parent>, tree: &Tree, group: &Group) -> GroupPlan {
+/// Plans a group of the new tree. A group whose base lies in a condemned pack gets a new base.
+pub fn plan(parent: Option<&Parent>, tree: &Tree, group: &Group, condemned: &Condemned) -> GroupPlan {
     let old = parent.and_then(|p| p.groups.get(&group.id));
     let leaves: Vec<&Leaf> = group.leaves.iter().map(|id| &tree.leaves[id]).collect();
     let ways: Vec<Way<'_>> = leaves.iter().map(|leaf| way(parent, group.id, leaf)).collect();
@@ -91,7 +92,10 @@ pub fn plan(parent: Option<&Parent>, tree: &Tree, group: &Group) -> GroupPlan {
         }
     }
     let superseded = blocks.iter().sum::<u64>() - counted;
-    let decided = layout(&Shape { blocks, superseded, new });
+    let mut decided = layout(&Shape { blocks, superseded, new });
+    if decided != Layout::Base && old.is_some_and(|o| leaves_pack(o, condemned)) {
+        decided = Layout::Base;
+    }
     let keep = match decided {
         Layout::Base => 0,
         Layout::Delta { keep } => keep,
@@ -105,6 +109,13 @@ pub fn plan(parent: Option<&Parent>, tree: &Tree, group: &Group) -> GroupPlan {
     }
     out.drop_unused(old, keep);
     out
+}
+
+/// Whether the group's base is to leave its pack: then all of the group is written, which the move pays for.
+fn leaves_pack(old: &OldGroup, condemned: &Condemned) -> bool {
+    let refs = |b: &GroupBlock| [Some(b.leaf), b.refine].into_iter().flatten();
+    let base = old.blocks.first().is_some_and(|b| refs(b).any(|r| condemned.has(&r.pack)));
+    base && condemned.spend(old.blocks.iter().flat_map(refs).map(|r| u64::from(r.len)).sum())
 }
 
 /// The slot to be written for a leaf, if any, and its slots that stay.

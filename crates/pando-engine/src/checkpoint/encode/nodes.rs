@@ -111,7 +111,7 @@ impl<'a> NodeWriter<'a> {
                 _ => (self.tree.inners[&id].recoded, self.old_place(id, level)),
             };
             let old =
-                old.map(|place| place.centroids).filter(|block| !recoded && !self.condemned.has(&block.pack));
+                old.map(|place| place.centroids).filter(|block| !recoded && !self.condemned.moves(block));
             let place = match old {
                 Some(block) => Place::Kept(block),
                 None => Place::New(self.append_centroids(&self.child_centroids(id, level), packs)?),
@@ -119,7 +119,7 @@ impl<'a> NodeWriter<'a> {
             nodes.insert(id, place);
         }
         let old =
-            self.parent.map(|p| p.top.1).filter(|block| self.top_stays() && !self.condemned.has(&block.pack));
+            self.parent.map(|p| p.top.1).filter(|block| self.top_stays() && !self.condemned.moves(block));
         let top = match old {
             Some(block) => Place::Kept(block),
             None => Place::New(self.append_centroids(&self.top_centroids(), packs)?),
@@ -301,8 +301,7 @@ impl<'a> NodeWriter<'a> {
     fn write_node(&self, view: &View<'_>, refs: &NodeRefs, packs: &mut Packs<'_>) -> Result<(Place, Place)> {
         let old = self.old_place(view.id, view.level);
         let same_refs = self.old_refs(view.id, view.level).is_some_and(|old| old == *refs);
-        let keep =
-            |block: Option<BlockRef>, same: bool| block.filter(|b| same && !self.condemned.has(&b.pack));
+        let keep = |block: Option<BlockRef>, same: bool| block.filter(|b| same && !self.condemned.moves(b));
         let codes_place = match keep(old.map(|o| o.codes), !view.recoded) {
             Some(block) => Place::Kept(block),
             None => Place::New(packs.append(PackKind::Nodes, &self.codes(&view.children)?)?),

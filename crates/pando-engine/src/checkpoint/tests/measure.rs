@@ -72,8 +72,9 @@ async fn measure_growth_by_a_hundredth() {
         share += all as f64 / manifest.index_bytes() as f64;
         rounds += 1;
         println!(
-            "+{} rows: {time:?}, packs {:.2} MB, segments {:.2} MB, root {} KB, {:.1} % of index {} MB, {} leaves, {} packs, {} segments",
+            "+{} rows: {time:?}, live {} MB, packs {:.2} MB, segments {:.2} MB, root {} KB, {:.1} % of index {} MB, {} leaves, {} packs, {} segments",
             end - at,
+            manifest.packs.iter().map(|p| p.live_bytes).sum::<u64>() / 1_000_000,
             packs as f64 / 1e6,
             written(ObjectKind::Segment) as f64 / 1e6,
             written(ObjectKind::Root) / 1000,
