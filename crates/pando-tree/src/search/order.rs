@@ -8,6 +8,8 @@ const FLAT_LIMIT: usize = 4096;
 const BEAM_SHARE: f32 = 0.4;
 /// At least this many nodes are opened.
 const BEAM_MIN: usize = 96;
+/// Leaves tested at once.
+const CHUNK: usize = 16;
 /// Leaves ranked at first.
 const FIRST: usize = 32;
 
@@ -25,17 +27,19 @@ pub(crate) struct Ranked {
 pub(crate) struct LeafOrder {
     /// Ranked so far.
     prefix: Vec<Ranked>,
-    /// Scores of the leaves that are opened; NaN = already in the prefix.
+    /// Scores of the leaves that are opened, without the query's constant.
     scores: Vec<f32>,
     /// Their ordinals; empty when all leaves are opened in order.
     ordinals: Vec<u32>,
     /// Opened leaves that are not in the prefix.
     left: usize,
+    /// Opened leaves with scores up to this are in the prefix.
+    taken: Option<f32>,
     /// Nodes passed over by the beam: (level, node).
     deferred: Vec<(u32, u32)>,
     // Scratch.
     minima: Vec<f32>,
-    sorted: Vec<f32>,
+    ordered: Vec<u32>,
     keys: Vec<u64>,
     nodes: Vec<u32>,
     next: Vec<u32>,
@@ -47,11 +51,12 @@ impl LeafOrder {
     pub(crate) fn begin(&mut self, nav: &Nav, query: &NavState) {
         self.prefix.clear();
         self.ordinals.clear();
-        self.scores.clear();
         self.deferred.clear();
+        self.taken = None;
         let leaves = nav.leaves();
         self.left = leaves;
         if leaves <= FLAT_LIMIT {
+            // What is in it from the query before is overwritten.
             self.scores.resize(leaves, 0.0);
             if leaves > 1 {
                 nav.score(query, nav.levels() - 1, 0..leaves, &mut self.scores);
@@ -68,7 +73,7 @@ impl LeafOrder {
             if self.left == 0 && !self.open_deferred(nav, query) {
                 return None;
             }
-            self.grow();
+            self.grow(query.constant);
         }
         Some(self.prefix[rank])
     }
@@ -139,52 +144,86 @@ impl LeafOrder {
             self.ordinals.extend(leaves.start as u32..leaves.end as u32);
         }
         self.deferred.clear();
+        self.taken = None;
         self.left = self.scores.len();
         self.left > 0
     }
 
     /// Ranks at least one more leaf: about as many as are ranked already.
-    fn grow(&mut self) {
+    fn grow(&mut self, constant: f32) {
         let want = self.prefix.len().max(FIRST).min(self.left);
-        // m block minima are m distinct leaves, so the m-th smallest of them bounds the m-th smallest score.
-        let block = (self.scores.len() / (4 * want)).clamp(1, 64);
+        let threshold = self.threshold(want);
+        let (scores, keys, ordinals) = (&self.scores, &mut self.keys, &self.ordinals);
+        keys.clear();
+        // A NaN (infinity minus infinity, from vectors near the end of f32) counts as infinity.
+        match (self.taken, threshold < f32::INFINITY) {
+            (None, true) => collect(scores, ordinals, keys, |s| s <= threshold),
+            (Some(taken), true) => collect(scores, ordinals, keys, |s| (s > taken) & (s <= threshold)),
+            (None, false) => collect(scores, ordinals, keys, |_| true),
+            (Some(taken), false) => collect(scores, ordinals, keys, |s| !(s <= taken)),
+        }
+        keys.sort_unstable();
+        self.left -= keys.len();
+        self.taken = Some(threshold);
+        self.prefix.extend(keys.iter().map(|&k| Ranked { score: unkey(k) + constant, leaf: k as u32 }));
+    }
+
+    /// A score up to which there are at least `want` more leaves, and not many more; infinity for all that is left.
+    fn threshold(&mut self, want: usize) -> f32 {
+        // Leaves in columns: the minima of m columns are m distinct leaves, so the m-th smallest minimum bounds the
+        // m-th smallest score.
+        let columns = (4 * want).next_multiple_of(CHUNK);
+        if self.scores.len() < 2 * columns {
+            return f32::INFINITY;
+        }
         self.minima.clear();
-        self.minima.extend(self.scores.chunks(block).map(block_min));
-        let threshold = if want < self.minima.len() {
-            self.sorted.clear();
-            self.sorted.extend_from_slice(&self.minima);
-            *self.sorted.select_nth_unstable_by(want - 1, f32::total_cmp).1
-        } else {
-            f32::INFINITY
-        };
-        self.keys.clear();
-        for (b, (scores, &min)) in self.scores.chunks_mut(block).zip(&self.minima).enumerate() {
-            if min > threshold {
-                continue;
-            }
-            for (i, score) in scores.iter_mut().enumerate() {
-                if *score <= threshold {
-                    let slot = b * block + i;
-                    let leaf = self.ordinals.get(slot).copied().unwrap_or(slot as u32);
-                    self.keys.push(key(*score, leaf));
-                    *score = f32::NAN;
+        self.minima.resize(columns, f32::INFINITY);
+        let floor = self.taken;
+        for row in self.scores.chunks(columns) {
+            match floor {
+                None => {
+                    for (min, &s) in self.minima.iter_mut().zip(row) {
+                        *min = if s < *min { s } else { *min };
+                    }
+                }
+                Some(floor) => {
+                    for (min, &s) in self.minima.iter_mut().zip(row) {
+                        *min = if (s > floor) & (s < *min) { s } else { *min };
+                    }
                 }
             }
         }
-        self.keys.sort_unstable();
-        self.left -= self.keys.len();
-        self.prefix.extend(self.keys.iter().map(|&k| Ranked { score: unkey(k), leaf: k as u32 }));
+        self.ordered.clear();
+        self.ordered.extend(self.minima.iter().map(|&m| ordered(m)));
+        unordered(*self.ordered.select_nth_unstable(want - 1).1)
     }
 }
 
-/// Smallest score of a block; scores already taken are NaN and do not count.
-#[inline]
-fn block_min(scores: &[f32]) -> f32 {
-    let mut min = f32::INFINITY;
-    for &s in scores {
-        min = if s < min { s } else { min };
+/// Keys of the leaves whose score is wanted.
+#[inline(always)]
+fn collect(scores: &[f32], ordinals: &[u32], keys: &mut Vec<u64>, wanted: impl Fn(f32) -> bool) {
+    let (chunks, rest) = scores.as_chunks::<CHUNK>();
+    let mut push = |slot: usize, score: f32| {
+        if wanted(score) {
+            let leaf = ordinals.get(slot).copied().unwrap_or(slot as u32);
+            keys.push(key(score, leaf));
+        }
+    };
+    for (c, chunk) in chunks.iter().enumerate() {
+        // Most chunks hold none: one test without branches.
+        let mut any = 0u32;
+        for &score in chunk {
+            any |= u32::from(wanted(score));
+        }
+        if any != 0 {
+            for (i, &score) in chunk.iter().enumerate() {
+                push(c * CHUNK + i, score);
+            }
+        }
     }
-    min
+    for (i, &score) in rest.iter().enumerate() {
+        push(chunks.len() * CHUNK + i, score);
+    }
 }
 
 /// An integer that sorts like the float; NaN sorts with infinity.

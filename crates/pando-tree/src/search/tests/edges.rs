@@ -142,9 +142,11 @@ fn the_first_leaf_is_always_scanned() {
     let params = SearchParams { effort: Effort::Margin(f32::NEG_INFINITY), ..Default::default() };
     searcher.begin(&index.nav, &queries[0], &params);
     searcher.scan_extra(&index.nav, frame.mean(), &[leaf_part(&numbers, &codes)], &NoMask);
-    assert_eq!(searcher.next_wave(&index.nav).len(), 1);
+    assert!(!searcher.next_wave(&index.nav).is_empty());
     searcher.scan_wave(&index.nav, &index, &NoMask);
     assert!(searcher.next_wave(&index.nav).is_empty());
+    // The margin asks for none: one step is scanned all the same, and nothing after it.
+    assert!((1..=2).contains(&searcher.counters().leaves), "{}", searcher.counters().leaves);
     index.measure(&mut searcher);
     assert!(searcher.finish().iter().all(|h| h.row < 1_000_000));
 }
