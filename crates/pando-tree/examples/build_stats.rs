@@ -3,6 +3,7 @@
 //! With `steps`, the first half of the rows is built and the rest is added in so many checkpoints.
 //!
 //! `cargo run --release -p pando-tree --example build_stats -- FILE [cosine|l2|dot] [threads] [rows] [MiB] [steps]`
+#![allow(clippy::disallowed_methods)] // A program that measures: the lints are for the library.
 
 use std::error::Error;
 use std::sync::atomic::AtomicBool;

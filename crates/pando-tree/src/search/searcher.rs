@@ -184,8 +184,11 @@ impl Searcher {
         let known = self.rank > 0 && self.candidates.len() + self.rerank.hits().len() >= self.params.k;
         match self.params.effort {
             Effort::Leaves(n) => place < n || !known,
-            // Written so that a NaN goes on.
-            Effort::Margin(margin) => !known || !(self.excess(score, self.kth_estimate) > margin),
+            // Nothing is known of a NaN: it goes on.
+            Effort::Margin(margin) => {
+                let excess = self.excess(score, self.kth_estimate);
+                !known || excess <= margin || excess.is_nan()
+            }
             Effort::Full => true,
         }
     }
