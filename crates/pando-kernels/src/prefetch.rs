@@ -1,14 +1,32 @@
-//! A hint to the processor's cache.
+//! A hint to the processor.
 
-/// Asks for the cache lines of `values`. Never faults, changes nothing; does nothing where there is no such hint.
-#[inline]
-pub fn prefetch(values: &[f32]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in values.chunks(16) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint: it reads nothing into the program and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for the cache lines of `data`. Changes nothing but the time that later reads take.
+#[inline(always)]
+pub fn prefetch<T>(data: &[T]) {
+    let start = data.as_ptr().cast::<u8>();
+    let bytes = size_of_val(data);
+    let mut at = 0;
+    while at < bytes {
+        line(start.wrapping_add(at));
+        at += LINE;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = values;
+    if bytes > 0 {
+        // The last line, where the data does not start at a line's border.
+        line(start.wrapping_add(bytes - 1));
+    }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn line(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch reads nothing that the program can see and faults on no address; SSE is part of x86-64.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn line(_: *const u8) {}

@@ -12,7 +12,7 @@ use super::candidates::{Candidate, CandidateSet, beyond, kth_smallest};
 use super::frame::Frame;
 use super::leaf::{LeafPart, RowMask};
 use super::order::ordered;
-use super::prefetch::prefetch;
+use pando_kernels::prefetch;
 
 /// Rows scanned with one threshold.
 const CHUNK: usize = 128 * BLOCK_ROWS;

@@ -7,9 +7,9 @@ use super::frame::Rounding;
 use super::leaf::{LeafPart, LeafSource, RowMask};
 use super::nav::{Nav, NavState};
 use super::order::LeafOrder;
-use super::prefetch::prefetch;
 use super::rerank::{Hit, Rerank};
 use super::scan::Scan;
+use pando_kernels::prefetch;
 
 /// Standard errors between an estimate and its bound, unless the query says otherwise: 0.6 % of rows lie beyond it.
 pub const DEFAULT_EPS0: f32 = 2.5;
