@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pando_format::{
-    Closing, CollectionConfig, CollectionRecord, CollectionUuid, Head, NameRecord, Stored, check_collection_name,
+    Closing, CollectionConfig, CollectionRecord, CollectionUuid, Head, NameRecord, Stored,
+    check_collection_name,
 };
 use pando_store::{CreateOutcome, Key, Series};
 use parking_lot::RwLock;
@@ -54,11 +55,14 @@ impl Catalog {
         if let Some(collection) = self.open_now(name) {
             return Ok(collection);
         }
-        let unknown = || Error::not_found("COLLECTION_NOT_FOUND", format!("there is no collection named {name:?}"));
-        let uuid = self.owner(name).await?.uuid.ok_or_else(unknown)?;
-        let record = self.record(uuid.0).await?;
+        let unknown =
+            || Error::not_found("COLLECTION_NOT_FOUND", format!("there is no collection named {name:?}"));
+        let owner = self.owner(name).await?;
+        let record = self.record(owner.uuid.ok_or_else(unknown)?.0).await?;
         let collection = Collection::open(&self.env, record).await?;
-        if collection.view().tail.facts().closed {
+        if collection.is_closed() {
+            // A deletion that is under way elsewhere, or that ended in the middle: its other half is done here.
+            self.release(name, &collection).await?;
             return Err(unknown());
         }
         self.open.write().insert(name.to_owned(), collection.clone());
@@ -67,7 +71,7 @@ impl Catalog {
 
     fn open_now(&self, name: &str) -> Option<Arc<Collection>> {
         let open = self.open.read().get(name).cloned()?;
-        (!open.view().tail.facts().closed).then_some(open)
+        (!open.is_closed()).then_some(open)
     }
 
     /// Collections that are open now.
@@ -139,7 +143,8 @@ impl Catalog {
             Some(collection) => collection,
             None => Collection::open(&self.env, self.record(uuid.0).await?).await?,
         };
-        Ok(collection.view().tail.facts().closed)
+        collection.probe_end().await?;
+        Ok(collection.is_closed())
     }
 
     /// Creates a collection and gives it the name: record first, then the name by create-if-absent. Who loses the race
@@ -170,7 +175,11 @@ impl Catalog {
                     shards: 1,
                 };
                 let bytes = Bytes::from(record.encode().map_err(Error::from)?);
-                self.env.store.create_if_absent(&Key::Record { uuid: uuid.0 }, bytes).await.map_err(stored)?;
+                self.env
+                    .store
+                    .create_if_absent(&Key::Record { uuid: uuid.0 }, bytes)
+                    .await
+                    .map_err(stored)?;
                 recorded = true;
             }
             if self.take_name(&create.name, owner.number + 1, Some(uuid)).await? {
@@ -198,16 +207,29 @@ impl Catalog {
 
     /// Closes the log, writes the last head, and frees the name.
     pub async fn delete(&self, name: &str) -> Result<()> {
-        let collection = self.get(name).await?;
-        collection.write(Write::Close, None).await?;
+        let collection = loop {
+            let collection = self.get(name).await?;
+            match collection.write(Write::Close, None).await {
+                Ok(_) => break collection,
+                // It was closed elsewhere since it was opened here: the name may be another's.
+                Err(_) if collection.is_closed() => {}
+                Err(error) => return Err(error),
+            }
+        };
         let _compacting = collection.compacting.lock().await;
-        self.close_heads(&collection).await?;
+        self.release(name, &collection).await?;
+        self.open.write().retain(|_, open| !Arc::ptr_eq(open, &collection));
+        Ok(())
+    }
+
+    /// What follows the closing of a log: a last head that says so, and the name is free. Repeating it is harmless.
+    async fn release(&self, name: &str, collection: &Collection) -> Result<()> {
+        self.close_heads(collection).await?;
         let owner = self.owner(name).await?;
         if owner.uuid == Some(collection.record.uuid) {
             // A race with somebody who frees or takes the name for himself is lost gladly: the collection is closed.
             self.take_name(name, owner.number + 1, None).await?;
         }
-        self.open.write().retain(|_, open| !Arc::ptr_eq(open, &collection));
         Ok(())
     }
 
@@ -274,7 +296,10 @@ fn config(create: &CreateCollection) -> Result<CollectionConfig> {
         return Err(Error::invalid("INVALID_DIMENSION", message));
     }
     if !(1..=2).contains(&create.copies) {
-        return Err(Error::invalid("INVALID_COPIES", format!("copies is {}, it must be 1 or 2", create.copies)));
+        return Err(Error::invalid(
+            "INVALID_COPIES",
+            format!("copies is {}, it must be 1 or 2", create.copies),
+        ));
     }
     Ok(CollectionConfig {
         dim: create.dimension,

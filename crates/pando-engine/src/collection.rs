@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use pando_format::{CollectionRecord, Head, KeyRecord, Manifest, Nonce, Operation, RecordId, RootId, WindowEntry};
+use pando_format::{
+    CollectionRecord, Head, KeyRecord, Manifest, Nonce, Operation, RecordId, RootId, WindowEntry,
+};
 use pando_tree::search::Frame;
 use tokio::sync::{Mutex, Notify};
 
@@ -123,6 +125,11 @@ impl Collection {
         Error::not_found("COLLECTION_NOT_FOUND", "the collection was deleted")
     }
 
+    /// Whether its log is known to be closed: its name may have another owner by now.
+    pub fn is_closed(&self) -> bool {
+        self.view().tail.facts().closed
+    }
+
     /// View and position of a read.
     pub async fn read_view(&self, consistency: Consistency, at: &At) -> Result<(Arc<View>, Token)> {
         self.last_used.store(self.env.clock.now().as_secs(), Ordering::Relaxed);
@@ -136,7 +143,10 @@ impl Collection {
             Consistency::Strong => self.probe_end().await?,
             Consistency::AtLeast(token) => {
                 if token.uuid != self.record.uuid.0 {
-                    return Err(Error::not_found("TOKEN_OF_ANOTHER_COLLECTION", "the token is of another collection"));
+                    return Err(Error::not_found(
+                        "TOKEN_OF_ANOTHER_COLLECTION",
+                        "the token is of another collection",
+                    ));
                 }
                 if self.view().tail.facts().sequence < token.sequence {
                     self.probe_end().await?;
@@ -156,7 +166,7 @@ impl Collection {
     }
 
     /// Makes sure that everything acknowledged before this call is in the view.
-    async fn probe_end(&self) -> Result<()> {
+    pub(crate) async fn probe_end(&self) -> Result<()> {
         if self.env.store.sole_owner() {
             // Nobody else can write to this directory, and our own writes are applied before they are acknowledged.
             return Ok(());
@@ -179,7 +189,10 @@ impl Collection {
             return Ok(HeadFacts { sequence: view.tail.base().sequence, floor: view.log_floor });
         }
         let head = newest_head(&self.env.store, self.record.uuid.0, view.generation).await?;
-        Ok(head.map_or_else(HeadFacts::default, |head| HeadFacts { sequence: head.sequence, floor: head.log_floor }))
+        Ok(head.map_or_else(HeadFacts::default, |head| HeadFacts {
+            sequence: head.sequence,
+            floor: head.log_floor,
+        }))
     }
 
     /// What the newest root remembers of entry `number`.
@@ -198,28 +211,31 @@ impl Collection {
 
     /// Reads and applies entries up to the log's end. What is read counts as [`believe`] says.
     pub async fn catch_up(&self) -> Result<()> {
+        let mut gap = None;
         loop {
             let from = self.view().tail.facts().sequence + 1;
             let reads: Vec<_> = (from..from + READ_AHEAD as u64)
                 .map(|sequence| fetch_entry(&self.env, self.record.uuid, sequence))
                 .collect();
             let mut entries = Vec::new();
-            let mut end = false;
+            let (mut end, mut more) = (false, false);
             for fetched in futures::future::join_all(reads).await {
+                if end {
+                    more |= matches!(fetched, Ok(Fetched::Entry(_)));
+                    continue;
+                }
                 match fetched? {
-                    Fetched::Absent => {
-                        end = true;
-                        break;
-                    }
+                    Fetched::Absent => end = true,
                     Fetched::Entry(entry) => entries.push(*entry),
                 }
             }
+            let absent = from + entries.len() as u64;
             if !self.env.store.sole_owner() {
                 let head = newest_head(&self.env.store, self.record.uuid.0, self.view().generation).await?;
-                let facts = head
-                    .as_ref()
-                    .map_or_else(HeadFacts::default, |h| HeadFacts { sequence: h.sequence, floor: h.log_floor });
-                let absent = from + entries.len() as u64;
+                let facts = head.as_ref().map_or_else(HeadFacts::default, |h| HeadFacts {
+                    sequence: h.sequence,
+                    floor: h.log_floor,
+                });
                 match believe(from, facts, Look::After) {
                     // An entry that is absent and covered was folded after it was looked for.
                     Belief::Believed if !end || facts.sequence < absent => {}
@@ -237,8 +253,15 @@ impl Collection {
                 let prepared = self.prepare(&view, &loaded).await;
                 self.apply(loaded, view, prepared).await?;
             }
-            if end {
+            if !more && end {
                 return Ok(());
+            }
+            if more {
+                // Entries past one that is absent: they came while this read was under way, or the log has lost one.
+                if gap == Some(absent) {
+                    return Err(damaged(format!("log entry {absent} is missing")));
+                }
+                gap = Some(absent);
             }
         }
     }
@@ -357,8 +380,14 @@ impl Collection {
         }
         let unknown = || Error::not_found("ROOT_NOT_FOUND", "no root of this collection has this id");
         let mut generation = newest.generation;
+        if !self.env.store.sole_owner() {
+            // It may be newer than what this node reads.
+            let head = newest_head(&self.env.store, self.record.uuid.0, generation).await?;
+            generation = head.map_or(0, |head| head.generation);
+        }
         while generation > 0 {
-            let head = read_head(&self.env.store, self.record.uuid.0, generation).await?.ok_or_else(unknown)?;
+            let head =
+                read_head(&self.env.store, self.record.uuid.0, generation).await?.ok_or_else(unknown)?;
             if head.root.is_some_and(|r| r.root == *root) {
                 let view = Arc::new(open_view(&self.env, &self.io, &head, newest.root.as_deref()).await?);
                 let mut old = self.old.lock();
@@ -370,6 +399,8 @@ impl Collection {
             }
             generation -= 1;
         }
+        // Perhaps the collection was deleted, and the root is of the one that has its name now.
+        self.probe_end().await?;
         Err(unknown())
     }
 
@@ -405,8 +436,11 @@ impl Collection {
         if rows < settings.backpressure_rows * slack && bytes < settings.backpressure_bytes * slack {
             return Ok(());
         }
-        let message = format!("{rows} rows wait for compaction, which is the most this collection may have; try again later");
-        Err(Error::new(ErrorKind::ResourceExhausted, "BACKLOG_FULL", message).with_retry_after(Duration::from_secs(1)))
+        let message = format!(
+            "{rows} rows wait for compaction, which is the most this collection may have; try again later"
+        );
+        Err(Error::new(ErrorKind::ResourceExhausted, "BACKLOG_FULL", message)
+            .with_retry_after(Duration::from_secs(1)))
     }
 }
 
@@ -426,7 +460,9 @@ async fn root_rows(
             }
             Operation::DeleteIds(deleted) => ids.extend(deleted),
             Operation::DeleteRows(rows) => {
-                live.extend(rows.iter().filter(|row| root.locate(*row).is_some() && !root.deaths().contains(*row)));
+                live.extend(
+                    rows.iter().filter(|row| root.locate(*row).is_some() && !root.deaths().contains(*row)),
+                );
             }
             Operation::Closed(_) | Operation::Purge(_) => {}
         }
@@ -463,7 +499,9 @@ async fn open_view(env: &Environment, io: &RootIo, head: &Head, previous: Option
         return Ok(View::new(None, head.generation, head.log_floor, Arc::new(tail)));
     };
     let (manifest, _) = io.manifest(head_root.depth, &head_root.root).await?;
-    if (manifest.sequence, manifest.next_row) != (head.sequence, head.next_row) || manifest.config != io.record().config {
+    if (manifest.sequence, manifest.next_row) != (head.sequence, head.next_row)
+        || manifest.config != io.record().config
+    {
         return Err(damaged("root: head and manifest disagree"));
     }
     let manifest: Arc<Manifest> = Arc::new(manifest);

@@ -81,7 +81,12 @@ pub async fn compact(
             }
             CheckpointOutcome::LostRace(head) => collection.switch_to(&head).await?,
             CheckpointOutcome::NothingToDo => {
-                let Some(head) = head else { return Err(Error::internal("a log with entries has nothing to compact")) };
+                let Some(head) = head else {
+                    return Err(Error::internal("a log with entries has nothing to compact"));
+                };
+                if head.closed.is_some() {
+                    return Err(collection.closed());
+                }
                 if head.generation <= view.generation {
                     return Err(Error::internal("the log ends before an entry that was acknowledged"));
                 }
@@ -100,7 +105,8 @@ fn due(env: &Environment, collection: &Collection) -> Option<u64> {
     }
     let rows = facts.cumulative_rows - base.cumulative_rows;
     let bytes = facts.cumulative_bytes - base.cumulative_bytes;
-    let age = view.tail.read().oldest().map_or(Duration::ZERO, |oldest| env.clock.now().saturating_sub(oldest));
+    let age =
+        view.tail.read().oldest().map_or(Duration::ZERO, |oldest| env.clock.now().saturating_sub(oldest));
     let settings = &env.settings;
     let due = rows >= settings.compact_rows || bytes >= settings.compact_bytes || age >= settings.compact_age;
     due.then_some(rows)

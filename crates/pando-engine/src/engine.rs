@@ -15,10 +15,11 @@ use crate::collection::Collection;
 use crate::compaction;
 use crate::environment::{Clock, Environment, MemoryBudget, Random, Tasks};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Write, read_head};
+use crate::log::{Write, newest_head, read_head};
 use crate::query::{self, Plan};
 use crate::settings::Settings;
 use crate::validate;
+use crate::view::View;
 
 /// A stream of pages of one scan, all of one position.
 pub type ScanStream = futures::stream::BoxStream<'static, Result<ScanPage>>;
@@ -63,7 +64,8 @@ impl Engine {
             threads => threads,
         };
         let share = |percent: u64| settings.cache_memory / 100 * percent;
-        let cache = Cache::new("blocks", settings.cache_memory - share(RESIDENT_PERCENT) - share(TAIL_PERCENT));
+        let cache =
+            Cache::new("blocks", settings.cache_memory - share(RESIDENT_PERCENT) - share(TAIL_PERCENT));
         let env = Environment {
             store: components.store,
             coordinator: components.coordinator,
@@ -100,9 +102,26 @@ impl Engine {
 
     /// Describes a collection.
     pub async fn describe(&self, collection: &str) -> Result<CollectionDescription> {
-        let open = self.catalog.get(collection).await?;
-        open.read_view(Consistency::Strong, &At::Now).await?;
+        let (open, ..) = self.read(collection, Consistency::Strong, &At::Now).await?;
         Ok(self.description(collection, &open))
+    }
+
+    /// The collection of this name, with the view and position of a read.
+    async fn read(
+        &self,
+        name: &str,
+        consistency: Consistency,
+        at: &At,
+    ) -> Result<(Arc<Collection>, Arc<View>, Token)> {
+        loop {
+            let collection = self.catalog.get(name).await?;
+            match collection.read_view(consistency, at).await {
+                Ok((view, token)) => return Ok((collection, view, token)),
+                // It was deleted elsewhere since it was opened here: the name may be another's.
+                Err(error) if error.kind == ErrorKind::NotFound && collection.is_closed() => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn description(&self, name: &str, collection: &Collection) -> CollectionDescription {
@@ -153,10 +172,7 @@ impl Engine {
         rows: Rows,
         idempotency_key: Option<String>,
     ) -> Result<WriteOutcome> {
-        let collection = self.catalog.get(collection).await?;
-        let (dim, metric) = (collection.dim(), collection.record.config.metric);
-        let rows = query::on_cpu(&self.env.cpu, move || validate::rows(&rows, dim, metric).map(|()| rows)).await??;
-        self.write(&collection, Write::Upsert(Arc::new(rows)), idempotency_key).await
+        self.write(collection, Write::Upsert(Arc::new(rows)), idempotency_key).await
     }
 
     /// Deletes records by id; ids that do not exist count 0. An empty list deletes nothing.
@@ -167,16 +183,10 @@ impl Engine {
         idempotency_key: Option<String>,
     ) -> Result<WriteOutcome> {
         validate::ids(&ids)?;
-        let collection = self.catalog.get(collection).await?;
-        self.write(&collection, Write::DeleteIds(ids), idempotency_key).await
+        self.write(collection, Write::DeleteIds(ids), idempotency_key).await
     }
 
-    async fn write(
-        &self,
-        collection: &Arc<Collection>,
-        write: Write,
-        key: Option<String>,
-    ) -> Result<WriteOutcome> {
+    async fn write(&self, name: &str, write: Write, key: Option<String>) -> Result<WriteOutcome> {
         let longest = pando_format::MAX_KEY_BYTES;
         if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > longest) {
             let message = format!("an idempotency key has 1 to {longest} bytes");
@@ -185,9 +195,22 @@ impl Engine {
         if self.env.tasks.stopped() {
             return Err(Error::new(ErrorKind::Unavailable, "SHUTTING_DOWN", "the server is shutting down"));
         }
-        let outcome = collection.write(write, key).await?;
-        let token = Token { uuid: collection.record.uuid.0, sequence: outcome.sequence };
-        Ok(WriteOutcome { token, affected: outcome.affected })
+        loop {
+            let collection = self.catalog.get(name).await?;
+            if let Write::Upsert(rows) = &write {
+                let (rows, dim, metric) = (rows.clone(), collection.dim(), collection.record.config.metric);
+                query::on_cpu(&self.env.cpu, move || validate::rows(&rows, dim, metric)).await??;
+            }
+            match collection.write(write.clone(), key.clone()).await {
+                Ok(outcome) => {
+                    let token = Token { uuid: collection.record.uuid.0, sequence: outcome.sequence };
+                    return Ok(WriteOutcome { token, affected: outcome.affected });
+                }
+                // It was deleted elsewhere since it was opened here: the name may be another's.
+                Err(error) if error.kind == ErrorKind::NotFound && collection.is_closed() => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Records by id, in the order asked for.
@@ -200,17 +223,16 @@ impl Engine {
         at: At,
     ) -> Result<FetchAnswer> {
         validate::ids(&ids)?;
-        let collection = self.catalog.get(collection).await?;
-        let (view, token) = collection.read_view(consistency, &at).await?;
+        let (_, view, token) = self.read(collection, consistency, &at).await?;
         let records = query::fetch(&self.env, &view, token.sequence, &ids, &include).await?;
         Ok(FetchAnswer { records, root: view.root.as_ref().map(|root| root.id()), token })
     }
 
     /// Searches; one answer per query vector, all of one position.
     pub async fn query(&self, request: QueryRequest) -> Result<Vec<QueryAnswer>> {
-        let collection = self.catalog.get(&request.collection).await?;
+        let (collection, view, token) =
+            self.read(&request.collection, request.consistency, &request.at).await?;
         validate::query(&request, collection.dim(), collection.record.config.metric)?;
-        let (view, token) = collection.read_view(request.consistency, &request.at).await?;
         let plan = Plan {
             view,
             position: token.sequence,
@@ -242,23 +264,20 @@ impl Engine {
         page_size: u32,
     ) -> Result<ScanStream> {
         let page_size = validate::page_size(page_size)?;
-        let collection = self.catalog.get(collection).await?;
-        let (view, token) = collection.read_view(consistency, &at).await?;
+        let (_, view, token) = self.read(collection, consistency, &at).await?;
         query::scan(self.env.clone(), view, token.sequence, token, include, page_size).await
     }
 
     /// Live records.
     pub async fn count(&self, collection: &str, consistency: Consistency, at: At) -> Result<CountAnswer> {
-        let collection = self.catalog.get(collection).await?;
-        let (view, token) = collection.read_view(consistency, &at).await?;
+        let (_, view, token) = self.read(collection, consistency, &at).await?;
         let root = view.root.as_ref().map(|root| root.id());
         Ok(CountAnswer { count: view.count(token.sequence), root, token })
     }
 
     /// Runs checkpoints until the root covers everything written before the call.
     pub async fn compact(&self, collection: &str, progress: ProgressSink) -> Result<CompactOutcome> {
-        let collection = self.catalog.get(collection).await?;
-        let (_, token) = collection.read_view(Consistency::Strong, &At::Now).await?;
+        let (collection, _, token) = self.read(collection, Consistency::Strong, &At::Now).await?;
         compaction::compact(&self.env, &collection, token.sequence, progress).await
     }
 
@@ -271,7 +290,7 @@ impl Engine {
         effort: Effort,
         progress: ProgressSink,
     ) -> Result<RecallReport> {
-        let collection = self.catalog.get(collection).await?;
+        let (collection, view, token) = self.read(collection, Consistency::Strong, &At::Now).await?;
         let request = QueryRequest {
             collection: String::new(),
             vectors,
@@ -287,21 +306,26 @@ impl Engine {
         if request.vectors.is_empty() {
             return Err(Error::invalid("NO_VECTORS", "recall needs at least one query vector"));
         }
-        let (view, token) = collection.read_view(Consistency::Strong, &At::Now).await?;
         query::measure_recall(&self.env, view, token, request, progress).await
     }
 
     /// Published roots, newest first.
     pub async fn list_roots(&self, collection: &str) -> Result<Vec<RootDescription>> {
-        let collection = self.catalog.get(collection).await?;
+        let (collection, view, _) = self.read(collection, Consistency::Strong, &At::Now).await?;
         let mut out = Vec::new();
-        let mut generation = collection.view().generation;
+        let newest = newest_head(&self.env.store, collection.record.uuid.0, view.generation).await?;
+        let mut generation = newest.map_or(0, |head| head.generation);
         while generation > 0 && out.len() < LISTED_ROOTS {
             let head = read_head(&self.env.store, collection.record.uuid.0, generation).await?;
             if let Some(head) = head
                 && let Some(root) = head.root
             {
                 let manifest = collection.io().manifest(root.depth, &root.root).await;
+                if let Err(error) = &manifest
+                    && error.kind == ErrorKind::Unavailable
+                {
+                    return Err(error.clone());
+                }
                 let records = manifest.as_ref().map_or(0, |(manifest, _)| manifest.counts.live);
                 out.push(RootDescription {
                     generation,
@@ -319,8 +343,7 @@ impl Engine {
 
     /// Re-reads a root with the production decoders and checks every checksum and law 4.
     pub async fn verify(&self, collection: &str, at: At, progress: ProgressSink) -> Result<VerifyReport> {
-        let collection = self.catalog.get(collection).await?;
-        let (view, _) = collection.read_view(Consistency::Strong, &at).await?;
+        let (collection, view, _) = self.read(collection, Consistency::Strong, &at).await?;
         let Some(root) = &view.root else {
             // Nothing was built yet: there is nothing to be wrong.
             return Ok(VerifyReport { ok: true, root: None, records: 0, blocks: 0, problems: Vec::new() });
@@ -340,6 +363,8 @@ fn pool(name: &'static str, threads: usize) -> Result<Arc<rayon::ThreadPool>> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(move |at| format!("pando-{name}-{at}"))
+        // A task that panics fails its caller, not the server.
+        .panic_handler(|_| tracing::error!("a task of the CPU pool panicked"))
         .build()
         .map_err(|error| Error::internal(format!("starting the {name} pool: {error}")))?;
     // Roots are a function of their input only with denormals as IEEE 754 has them.
@@ -354,5 +379,18 @@ async fn unload(env: Environment, catalog: Arc<Catalog>) {
     loop {
         env.clock.sleep(IDLE / 10).await;
         catalog.drop_idle(env.clock.now().saturating_sub(IDLE).as_secs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_fails_its_caller_alone() {
+        let pool = pool("test", 1).unwrap();
+        let error = query::on_cpu(&pool, || panic!("a fault of ours")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Internal);
+        assert_eq!(query::on_cpu(&pool, || 7).await.unwrap(), 7);
     }
 }

@@ -67,7 +67,11 @@ impl Error {
     pub fn internal(internal: impl Into<String>) -> Self {
         Self {
             internal: Some(internal.into()),
-            ..Self::new(ErrorKind::Internal, "INTERNAL", "an internal error; the server's log has the details")
+            ..Self::new(
+                ErrorKind::Internal,
+                "INTERNAL",
+                "an internal error; the server's log has the details",
+            )
         }
     }
     /// Adds the inside story for the log.
@@ -109,7 +113,9 @@ impl From<pando_format::FormatError> for Error {
         match error {
             Format::Input(input) => input.into(),
             Format::Version { .. } => Self::new(ErrorKind::Unavailable, "NEWER_FORMAT", error.to_string()),
-            Format::Damaged { .. } | Format::Checksum { .. } => Self::data_loss(error.to_string(), error.to_string()),
+            Format::Damaged { .. } | Format::Checksum { .. } => {
+                Self::data_loss(error.to_string(), error.to_string())
+            }
             other => Self::internal(other.to_string()),
         }
     }

@@ -23,7 +23,10 @@ pub fn vector(vector: &[f32], dim: usize, metric: Metric, what: &str) -> Result<
     }
     let norm2: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     if norm2 == 0.0 && metric == Metric::Cosine {
-        return Err(Error::invalid("ZERO_VECTOR_COSINE", format!("{what} is zero, which has no direction under cosine")));
+        return Err(Error::invalid(
+            "ZERO_VECTOR_COSINE",
+            format!("{what} is zero, which has no direction under cosine"),
+        ));
     }
     let normal = (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&norm2);
     if norm2 != 0.0 && !normal {
@@ -86,9 +89,10 @@ pub fn top_k(top_k: u32) -> Result<()> {
 pub fn effort(effort: Effort) -> Result<()> {
     match effort {
         Effort::RecallTarget(target) if (0.8..=1.0).contains(&target) => Ok(()),
-        Effort::RecallTarget(target) => {
-            Err(Error::invalid("INVALID_RECALL_TARGET", format!("recall_target is {target}, it must be 0.8 to 1.0")))
-        }
+        Effort::RecallTarget(target) => Err(Error::invalid(
+            "INVALID_RECALL_TARGET",
+            format!("recall_target is {target}, it must be 0.8 to 1.0"),
+        )),
         Effort::Leaves(0) => Err(Error::invalid("INVALID_EFFORT", "leaves is 0, it must be at least 1")),
         Effort::Leaves(_) => Ok(()),
     }

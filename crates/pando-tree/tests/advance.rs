@@ -1,4 +1,5 @@
 //! Many checkpoints against a plain model: no row lost or doubled, marks exact, sizes in range.
+#![allow(clippy::disallowed_methods)] // Test data may use any arithmetic.
 
 mod common;
 

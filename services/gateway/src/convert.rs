@@ -79,6 +79,7 @@ pub fn rows(records: Vec<v1::Record>, dimension: usize) -> Result<Rows> {
             Some(v1::id::Kind::Text(text)) => RecordId::Str(text),
             None => return Err(named("INVALID_ID", format!("{} has no id", place()))),
         };
+        id.check().map_err(|error| named("INVALID_ID", format!("{}: {error}", place())))?;
         let mut attributes = Vec::with_capacity(record.attributes.len());
         for (name, attribute) in record.attributes {
             let Some(attribute) = value(attribute) else {

@@ -1,8 +1,6 @@
 //! Arrow Flight on the port of the API: DoPut loads records in bulk; descriptors are paths of one part, the collection's name.
 
 mod put;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -305,3 +305,57 @@ pub struct Verify {
     #[arg(long, value_name = "ROOT")]
     pub at: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_has_its_defaults() {
+        let cli = Cli::try_parse_from(["pando", "serve", "--data-dir", "d"]).unwrap();
+        let Command::Serve(serve) = cli.command else { panic!("not serve") };
+        assert_eq!(serve.listen.to_string(), "127.0.0.1:7700");
+        assert_eq!(serve.http.to_string(), "127.0.0.1:7701");
+        assert_eq!(serve.role, [Role::Gateway, Role::Query, Role::Compactor]);
+        assert_eq!((serve.cache_memory.as_u64(), serve.compactor_memory.as_u64()), (1 << 30, 1 << 30));
+        assert!(serve.auto_compact && serve.threads.is_none());
+        let cli = Cli::try_parse_from([
+            "pando",
+            "serve",
+            "--data-dir",
+            "d",
+            "--role",
+            "gateway,query",
+            "--cache-memory",
+            "256MiB",
+            "--auto-compact",
+            "false",
+            "--threads",
+            "3",
+            "--output",
+            "json",
+        ])
+        .unwrap();
+        assert_eq!(cli.global.output, Output::Json);
+        let Command::Serve(serve) = cli.command else { panic!("not serve") };
+        assert_eq!((serve.role.len(), serve.cache_memory.as_u64(), serve.threads), (2, 256 << 20, Some(3)));
+        assert!(!serve.auto_compact);
+    }
+
+    #[test]
+    fn flags_may_follow_the_command() {
+        let cli = Cli::try_parse_from(["pando", "count", "x", "--server", "http://h:1", "--output", "json"])
+            .unwrap();
+        assert_eq!((cli.global.server.as_str(), cli.global.output), ("http://h:1", Output::Json));
+        let cli = Cli::try_parse_from(["pando", "delete", "x", "--ids", "1", "a", "007"]).unwrap();
+        let Command::Delete(delete) = cli.command else { panic!("not delete") };
+        assert_eq!(delete.ids, ["1", "a", "007"]);
+    }
+}

@@ -113,6 +113,9 @@ pub async fn run(args: &cli::Demo, printer: Printer) -> Result<()> {
         shown = show(&url, &place, printer) => shown,
         () = serve::asked_to_stop() => Ok(()),
     };
+    if shown.is_ok() && args.exit && printer.0 == Output::Text {
+        println!("Without --exit the demo goes on serving, and says what to try next.");
+    }
     let ended = match (shown, args.exit) {
         (Ok(()), false) => {
             if printer.0 == Output::Text {

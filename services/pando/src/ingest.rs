@@ -121,17 +121,19 @@ async fn send(
 
 /// Says which row of the file a refused record is, and what is durable.
 fn explain(error: anyhow::Error, args: &cli::Ingest, durable: &IngestSummary) -> anyhow::Error {
-    let record = error.downcast_ref::<pando_client::Error>().and_then(|error| error.record);
     if durable.rows > 0 {
         eprintln!("{}", resume_hint(args, durable));
     }
-    match record {
+    // Errors of reading name the file already.
+    let Some(refused) = error.downcast_ref::<pando_client::Error>() else { return error };
+    let file = args.file.display();
+    match refused.record {
         // Batches are written in order: the refused one follows what is durable.
         Some(record) => {
             let row = args.skip_rows + durable.rows + record;
-            error.context(format!("{}: row {row} (counted from 0)", args.file.display()))
+            error.context(format!("{file}: row {row} (counted from 0)"))
         }
-        None => error,
+        None => error.context(file.to_string()),
     }
 }
 

@@ -29,7 +29,7 @@ pub async fn open(directory: &Path, settings: Settings) -> Result<Arc<Engine>> {
         coordinator: Arc::new(InProcess::new(store.clock().clone())),
         store,
         kernels: Kernels::from_env()?,
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(SystemClock),
         random: Arc::new(SystemRandom),
     };
     Ok(Engine::open(components, settings).await?)

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pando_format::{
-    BlockRef, Calibration, DecodedLeafBlock, DecodedRefineBlock, LeafChild, NodeChildren, NodeRefs,
+    BlockRef, Calibration, DecodedLeafBlock, DecodedRefineBlock, LeafChild, LeafPlace, LeafSlot,
+    NodeChildren, NodeRefs, RefineSlot,
 };
 use pando_tree::search::calibrate::{CalibrationSource, K_STEPS, TARGETS, calibrate, sample_rows};
 use pando_tree::search::{Frame, LeafPart, LeafSource, NavBuilder, RefinePart};
-use pando_tree::{TreeError, VectorSource};
+use pando_tree::{Tree, TreeError, VectorSource};
 use parking_lot::Mutex;
 
 use super::constants::CALIBRATE_PART;
@@ -29,6 +30,7 @@ pub fn carried(parent: Option<&Calibration>, changed: u64) -> Option<Calibration
 pub fn compute(
     ctx: &Context,
     frame: Arc<Frame>,
+    tree: &Tree,
     nodes: &NodeLevels,
     live: &dyn Fn() -> Box<dyn Iterator<Item = u64>>,
     live_count: u64,
@@ -43,9 +45,13 @@ pub fn compute(
         }
     }
     let nav = nav.finish().map_err(tree_error)?;
-    let sample = sample_rows(ctx.tree_config.seed, live(), live_count);
+    let mut sample = sample_rows(ctx.tree_config.seed, live(), live_count);
+    // Neighbours one after the other: they ask for the same leaves.
+    let place = places(tree, nodes, &sample);
+    sample.sort_by_key(|row| (place.get(row).copied(), *row));
     ctx.report("calibrating", 0, sample.len() as u64);
-    let leaves = Leaves::new(ctx, nodes, ctx.memory / 3)?;
+    // Nothing else needs much by now.
+    let leaves = Leaves::new(ctx, nodes, ctx.memory / 4 * 3)?;
     let table =
         calibrate(&nav, &sample, &leaves, vectors, &|row: u64| dead(row), &ctx.pool).map_err(tree_error)?;
     Ok(Calibration {
@@ -57,13 +63,52 @@ pub fn compute(
     })
 }
 
-/// A group's blocks in memory.
+/// Place of each row's primary leaf among the stored leaves.
+fn places(tree: &Tree, nodes: &NodeLevels, rows: &[u64]) -> HashMap<u64, usize> {
+    let mut sorted = rows.to_vec();
+    sorted.sort_unstable();
+    let mut out = HashMap::new();
+    let groups = nodes.groups().iter().filter_map(|node| tree.groups.get(&node.refs.id));
+    for (at, leaf) in groups.flat_map(|group| &group.leaves).enumerate() {
+        let primaries = tree.leaves.get(leaf).map_or(&[][..], |l| &l.primaries);
+        out.extend(primaries.iter().filter(|row| sorted.binary_search(row).is_ok()).map(|row| (*row, at)));
+    }
+    out
+}
+
+/// A leaf in memory: copies of its slots, so that the rest of its blocks can go.
 struct Loaded {
-    blocks: Vec<(DecodedLeafBlock, Option<DecodedRefineBlock>)>,
+    parts: Vec<Part>,
     bytes: u64,
 }
 
-/// Two generations, as in the page cache of vectors.
+/// One slot of a leaf.
+struct Part {
+    rows: Vec<u64>,
+    packed: Vec<u8>,
+    /// f_add, f_rescale, norm.
+    factors: [Vec<f32>; 3],
+    refine: Option<(Vec<u8>, [Vec<f32>; 3])>,
+}
+
+impl Part {
+    fn copy(leaf: LeafSlot<'_>, refine: Option<RefineSlot<'_>>) -> Self {
+        Self {
+            rows: leaf.rows.to_vec(),
+            packed: leaf.packed.to_vec(),
+            factors: [leaf.f_add, leaf.f_rescale, leaf.norm].map(<[f32]>::to_vec),
+            refine: refine
+                .map(|r| (r.nibbles.to_vec(), [r.f_add, r.f_rescale, r.f_error].map(<[f32]>::to_vec))),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let refine = self.refine.as_ref().map_or(0, |(nibbles, f)| nibbles.len() + 12 * f[0].len());
+        self.rows.len() * 20 + self.packed.len() + refine
+    }
+}
+
+/// Leaves in two generations, as in the page cache of vectors.
 #[derive(Default)]
 struct Cache {
     young: HashMap<u32, Arc<Loaded>>,
@@ -72,31 +117,34 @@ struct Cache {
 }
 
 impl Cache {
-    fn get(&mut self, group: u32, limit: u64) -> Option<Arc<Loaded>> {
-        if let Some(found) = self.young.get(&group) {
+    fn get(&mut self, leaf: u32, limit: u64) -> Option<Arc<Loaded>> {
+        if let Some(found) = self.young.get(&leaf) {
             return Some(found.clone());
         }
-        let found = self.old.remove(&group)?;
-        self.put(group, found.clone(), limit);
+        let found = self.old.remove(&leaf)?;
+        self.put(leaf, found.clone(), limit);
         Some(found)
     }
 
-    fn put(&mut self, group: u32, loaded: Arc<Loaded>, limit: u64) {
+    fn put(&mut self, leaf: u32, loaded: Arc<Loaded>, limit: u64) {
         if self.bytes + loaded.bytes > limit {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
         self.bytes += loaded.bytes;
-        self.young.insert(group, loaded);
+        self.young.insert(leaf, loaded);
     }
 }
 
-/// The leaves of a stored root, loaded group by group as they are asked for.
+/// The leaves of a stored root, loaded as they are asked for: a group's blocks are read whole, its leaves are kept one by
+/// one.
 struct Leaves<'a> {
     ctx: &'a Context,
     groups: Vec<&'a NodeRefs>,
-    /// Group and child of each ordinal.
-    places: Vec<(u32, u32)>,
+    /// Group of each leaf, by ordinal.
+    group_of: Vec<u32>,
+    /// Ordinal of the first leaf of each group.
+    first: Vec<u32>,
     centroids: Vec<&'a [f32]>,
     cache: Mutex<Cache>,
     limit: u64,
@@ -104,111 +152,110 @@ struct Leaves<'a> {
 
 impl<'a> Leaves<'a> {
     fn new(ctx: &'a Context, nodes: &'a NodeLevels, memory: u64) -> Result<Self> {
-        let mut places = Vec::new();
-        let mut centroids = Vec::new();
+        let (mut group_of, mut first, mut centroids) = (Vec::new(), Vec::new(), Vec::new());
         for (g, node) in nodes.groups().iter().enumerate() {
             let exact = node.centroids.as_ref().ok_or_else(|| Error::internal("centroids were not read"))?;
+            first.push(group_of.len() as u32);
             for c in 0..node.refs.children.len() {
-                places.push((g as u32, c as u32));
+                group_of.push(g as u32);
                 centroids.push(exact.get(c));
             }
         }
         let groups = nodes.groups().iter().map(|n| &n.refs).collect();
-        Ok(Self { ctx, groups, places, centroids, cache: Mutex::default(), limit: memory / 2 })
+        Ok(Self { ctx, groups, group_of, first, centroids, cache: Mutex::default(), limit: memory / 2 })
     }
 
-    fn child(&self, leaf: u32) -> (u32, &LeafChild) {
-        let (group, child) = self.places[leaf as usize];
-        match &self.groups[group as usize].children {
-            NodeChildren::Group { leaves, .. } => (group, &leaves[child as usize]),
-            NodeChildren::Inner(_) => unreachable!("the reader of nodes gives groups last"),
-        }
-    }
-
-    fn load(&self, groups: &[u32]) -> Result<HashMap<u32, Arc<Loaded>>> {
+    fn load(&self, leaves: &[u32]) -> Result<HashMap<u32, Arc<Loaded>>> {
         let mut out = HashMap::new();
-        let mut missing = Vec::new();
+        let mut missing: Vec<u32> = Vec::new();
         {
             let mut cache = self.cache.lock();
-            for &group in groups {
-                match cache.get(group, self.limit) {
-                    Some(loaded) => drop(out.insert(group, loaded)),
-                    None => missing.push(group),
+            for &leaf in leaves {
+                match cache.get(leaf, self.limit) {
+                    Some(loaded) => drop(out.insert(leaf, loaded)),
+                    None => missing.push(leaf),
                 }
             }
         }
-        for group in missing {
-            let NodeChildren::Group { blocks, .. } = &self.groups[group as usize].children else {
-                return Err(damaged("tree: an inner node among the groups"));
-            };
-            let leaf: Vec<BlockRef> = blocks.iter().map(|b| b.leaf).collect();
-            let refine: Vec<BlockRef> = blocks.iter().filter_map(|b| b.refine).collect();
-            let io = &self.ctx.io;
-            let (leaf, refine) =
-                self.ctx.block(async { tokio::try_join!(io.blocks(&leaf), io.blocks(&refine)) })?;
-            let mut refine = refine.into_iter();
-            let mut loaded = Loaded { blocks: Vec::new(), bytes: 0 };
-            for (block, bytes) in blocks.iter().zip(leaf) {
-                let leaf = DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.leaf.pack))?;
-                let refine =
-                    block.refine.and_then(|_| refine.next()).map(DecodedRefineBlock::decode).transpose();
-                let refine = refine.map_err(|e| undecodable(e, block.leaf.pack))?;
-                loaded.bytes += (leaf.memory() + refine.as_ref().map_or(0, |r| r.memory())) as u64;
-                loaded.blocks.push((leaf, refine));
+        missing.sort_unstable();
+        for wanted in missing.chunk_by(|a, b| self.group_of[*a as usize] == self.group_of[*b as usize]) {
+            self.ctx.check_cancel()?;
+            let group = self.group_of[wanted[0] as usize];
+            let loaded = self.load_group(group)?;
+            let mut cache = self.cache.lock();
+            for (leaf, loaded) in (self.first[group as usize]..).zip(loaded) {
+                if wanted.binary_search(&leaf).is_ok() {
+                    out.insert(leaf, loaded.clone());
+                }
+                cache.put(leaf, loaded, self.limit);
             }
-            let loaded = Arc::new(loaded);
-            self.cache.lock().put(group, loaded.clone(), self.limit);
-            out.insert(group, loaded);
         }
         Ok(out)
+    }
+
+    /// All leaves of a group.
+    fn load_group(&self, group: u32) -> Result<Vec<Arc<Loaded>>> {
+        let NodeChildren::Group { blocks, leaves } = &self.groups[group as usize].children else {
+            return Err(damaged("tree: an inner node among the groups"));
+        };
+        let leaf_refs: Vec<BlockRef> = blocks.iter().map(|b| b.leaf).collect();
+        let refine_refs: Vec<BlockRef> = blocks.iter().filter_map(|b| b.refine).collect();
+        let io = &self.ctx.io;
+        let read = async { tokio::try_join!(io.blocks(&leaf_refs), io.blocks(&refine_refs)) };
+        let (leaf_bytes, refine_bytes) = self.ctx.block(read)?;
+        let mut refine_bytes = refine_bytes.into_iter();
+        let mut decoded = Vec::with_capacity(blocks.len());
+        for (block, bytes) in blocks.iter().zip(leaf_bytes) {
+            let leaf = DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.leaf.pack))?;
+            let refine = block.refine.and_then(|_| refine_bytes.next()).map(DecodedRefineBlock::decode);
+            decoded.push((leaf, refine.transpose().map_err(|e| undecodable(e, block.leaf.pack))?));
+        }
+        let load = |child: &LeafChild| {
+            let part = |place: &LeafPlace| {
+                let (leaf, refine) = &decoded[usize::from(place.block)];
+                let slot = place.slot as usize;
+                Part::copy(leaf.slot(slot), refine.as_ref().map(|r| r.slot(slot)))
+            };
+            let parts: Vec<Part> = child.parts.iter().map(part).collect();
+            let bytes = parts.iter().map(|p| p.bytes() as u64).sum::<u64>() + 256;
+            Arc::new(Loaded { parts, bytes })
+        };
+        Ok(leaves.iter().map(load).collect())
     }
 }
 
 impl CalibrationSource for Leaves<'_> {
     fn with_leaves(&self, ordinals: &[u32], f: &mut dyn FnMut(&dyn LeafSource)) -> Result<(), TreeError> {
-        self.ctx.check_cancel().map_err(|_| TreeError::Cancelled)?;
-        let mut groups: Vec<u32> = ordinals.iter().map(|leaf| self.places[*leaf as usize].0).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        let loaded = self.load(&groups).map_err(TreeError::source)?;
-        f(&Wave { leaves: self, loaded });
+        let loaded = self.load(ordinals).map_err(TreeError::source)?;
+        f(&Wave { centroids: &self.centroids, loaded });
         Ok(())
     }
 }
 
 /// The leaves of one wave.
 struct Wave<'a> {
-    leaves: &'a Leaves<'a>,
+    centroids: &'a [&'a [f32]],
     loaded: HashMap<u32, Arc<Loaded>>,
 }
 
 impl LeafSource for Wave<'_> {
     fn centroid(&self, leaf: u32) -> &[f32] {
-        self.leaves.centroids[leaf as usize]
+        self.centroids[leaf as usize]
     }
 
     fn parts(&self, leaf: u32) -> usize {
-        self.leaves.child(leaf).1.parts.len()
+        self.loaded[&leaf].parts.len()
     }
 
     fn part(&self, leaf: u32, part: usize) -> LeafPart<'_> {
-        let (group, child) = self.leaves.child(leaf);
-        let place = child.parts[part];
-        let (block, refine) = &self.loaded[&group].blocks[usize::from(place.block)];
-        let slot = block.slot(place.slot as usize);
-        let refine = refine.as_ref().map(|r| r.slot(place.slot as usize)).map(|r| RefinePart {
-            nibbles: r.nibbles,
-            f_add: r.f_add,
-            f_rescale: r.f_rescale,
-            f_error: r.f_error,
+        let part = &self.loaded[&leaf].parts[part];
+        let [f_add, f_rescale, norm] = &part.factors;
+        let refine = part.refine.as_ref().map(|(nibbles, [f_add, f_rescale, f_error])| RefinePart {
+            nibbles,
+            f_add,
+            f_rescale,
+            f_error,
         });
-        LeafPart {
-            rows: slot.rows,
-            packed: slot.packed,
-            f_add: slot.f_add,
-            f_rescale: slot.f_rescale,
-            norm: slot.norm,
-            refine,
-        }
+        LeafPart { rows: &part.rows, packed: &part.packed, f_add, f_rescale, norm, refine }
     }
 }

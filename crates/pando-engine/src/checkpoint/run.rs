@@ -300,7 +300,7 @@ impl Carried<'_> {
         let (counts, fingerprints) =
             gate::check_written(&totals, groups, &segments_after, dead_after.len(), cumulative)?;
         let changed = self.newly_dead + folded.ids.survivors.len();
-        let tree = match written {
+        let info = match written {
             Some(written) => {
                 let mut info = tree_info(&tree, written, rows_at_build);
                 let old = parent.and_then(|p| p.tree.as_ref()).map(|t| &t.calibration);
@@ -313,7 +313,16 @@ impl Carried<'_> {
                         let live_rows =
                             || Box::new((rows - dead).into_iter()) as Box<dyn Iterator<Item = u64>>;
                         let dead = |row: u64| dead.contains(row);
-                        calibrate::compute(ctx, frame, &stored, &live_rows, counts.live, &dead, self.vectors)?
+                        calibrate::compute(
+                            ctx,
+                            frame,
+                            &tree,
+                            &stored,
+                            &live_rows,
+                            counts.live,
+                            &dead,
+                            self.vectors,
+                        )?
                     }
                 };
                 Some(info)
@@ -331,7 +340,7 @@ impl Carried<'_> {
             next_row: folded.next_row,
             counts,
             fingerprints,
-            tree,
+            tree: info,
             packs: packs.ok_or_else(|| Error::internal("a block lies in a pack that nobody knows"))?,
             segments: segments_after,
             id_runs: runs,

@@ -96,7 +96,8 @@ pub fn assemble(
                 }
                 let name = BodyName { aim, nonce: Nonce(nonce()) };
                 let (body, bytes) = Body::new(&rows, name).map_err(Error::from)?;
-                let operation = Operation::Upsert { body: contents.bodies.len() as u32, from: 0, to: body.rows };
+                let operation =
+                    Operation::Upsert { body: contents.bodies.len() as u32, from: 0, to: body.rows };
                 contents.count += u64::from(body.rows);
                 contents.bytes += body.len;
                 contents.operations.push(operation);

@@ -31,7 +31,10 @@ pub enum Look {
     /// The search began after the request about the entry was answered.
     After,
     /// They overlapped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for stores where a round trip is dear; the model covers it"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for stores where a round trip is dear; the model covers it")
+    )]
     Beside {
         /// From the start of the first to the end of the last, on a clock that counts suspend.
         took: Duration,
@@ -188,12 +191,6 @@ impl Attempt {
     /// An entry for `number`, whose predecessor the writer believes in.
     pub fn new(number: u64) -> Self {
         Self { number, maybe: false, sending: false, state: State::Create }
-    }
-
-    /// The number.
-    #[cfg(test)]
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     /// What to do next.

@@ -116,12 +116,12 @@ async fn write_group(collection: &Arc<Collection>, group: Vec<Call>) {
     let mut group = group;
     // An entry of somebody else may come between: then everything is validated again on what it changed.
     while !group.is_empty() {
-        let (admitted, repeated) = admit(collection, group).await;
-        group = repeated;
+        let (admitted, later, position) = admit(collection, group).await;
+        group = later;
         if admitted.is_empty() {
             continue;
         }
-        match attempt(collection, &admitted, deadline).await {
+        match attempt(collection, &admitted, position, deadline).await {
             Ok(Step::Written { sequence, outcomes }) => {
                 for (admitted, outcome) in admitted.into_iter().zip(outcomes) {
                     let Outcome { affected, missing } = outcome;
@@ -138,14 +138,22 @@ async fn write_group(collection: &Arc<Collection>, group: Vec<Call>) {
     }
 }
 
-/// Refuses what cannot be written, answers repeated keys, and keeps back calls whose key is in this very group.
-async fn admit(collection: &Arc<Collection>, group: Vec<Call>) -> (Vec<Admitted>, Vec<Call>) {
+/// Refuses what cannot be written, answers repeated keys, and keeps back calls whose key is in this very group or that
+/// come after a closing in it. Also the position of the log at which all this is true.
+async fn admit(collection: &Arc<Collection>, group: Vec<Call>) -> (Vec<Admitted>, Vec<Call>, u64) {
     let mut admitted: Vec<Admitted> = Vec::with_capacity(group.len());
     let mut later = Vec::new();
+    let mut closing = false;
     let view = collection.view();
-    let mut attributes = view.tail.read().attributes().clone();
+    let (facts, mut attributes) = {
+        let tail = view.tail.read();
+        (tail.facts().clone(), tail.attributes().clone())
+    };
     for call in group {
-        let facts = view.tail.facts();
+        if closing {
+            later.push(call);
+            continue;
+        }
         if facts.closed {
             let _ = call.reply.send(Err(collection.closed()));
             continue;
@@ -179,9 +187,10 @@ async fn admit(collection: &Arc<Collection>, group: Vec<Call>) -> (Vec<Admitted>
             let _ = call.reply.send(Err(Error::invalid("ATTRIBUTE_TYPE", message)));
             continue;
         }
+        closing = matches!(call.write, Write::Close);
         admitted.push(Admitted { call, hash });
     }
-    (admitted, later)
+    (admitted, later, facts.sequence)
 }
 
 enum Repeat {
@@ -218,11 +227,20 @@ enum Step {
     Again,
 }
 
-/// One entry: assembled, created, believed, applied.
-async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: Duration) -> Result<Step> {
+/// One entry: assembled, created, believed, applied. The calls were admitted at `position`: what a reader found in the log
+/// since then may use their keys, change types or close the log.
+async fn attempt(
+    collection: &Arc<Collection>,
+    admitted: &[Admitted],
+    position: u64,
+    deadline: Duration,
+) -> Result<Step> {
     let env = &collection.env;
     let view = collection.view();
     let facts = view.tail.facts();
+    if facts.sequence != position {
+        return Ok(Step::Again);
+    }
     let outcomes = outcomes(collection, admitted, facts.sequence).await?;
     let writes: Vec<Write> = admitted.iter().map(|a| a.call.write.clone()).collect();
     let (dim, aim, random) = (collection.dim(), facts.sequence, env.random.clone());
@@ -246,12 +264,22 @@ async fn attempt(collection: &Arc<Collection>, admitted: &[Admitted], deadline: 
     let sequence = facts.sequence + 1;
     match put? {
         Verdict::Written => {
-            collection.apply(loaded, view, prepared).await?;
-            if collection.view().tail.facts().sequence < sequence {
-                // It was folded into a root before it was applied here.
-                collection.catch_up_with_heads().await?;
+            let applied = async {
+                collection.apply(loaded, view, prepared).await?;
+                if collection.view().tail.facts().sequence < sequence {
+                    // It was folded into a root before it was applied here.
+                    collection.catch_up_with_heads().await?;
+                }
+                Ok::<(), Error>(())
+            };
+            match applied.await {
+                Ok(()) => Ok(Step::Written { sequence, outcomes }),
+                // It is in the log, but reads here do not see it yet: neither a success nor a failure.
+                Err(error) if error.kind == ErrorKind::Unavailable => {
+                    Err(undecided(Verdict::Unknown).with_internal(error.internal.unwrap_or(error.message)))
+                }
+                Err(error) => Err(error),
             }
-            Ok(Step::Written { sequence, outcomes })
         }
         Verdict::Taken => {
             collection.catch_up().await?;
@@ -282,7 +310,11 @@ fn entry(collection: &Collection, facts: &crate::tail::LogFacts, contents: &Cont
 }
 
 /// What each caller will be told, worked out on the position that the entry follows.
-async fn outcomes(collection: &Arc<Collection>, admitted: &[Admitted], position: u64) -> Result<Vec<Outcome>> {
+async fn outcomes(
+    collection: &Arc<Collection>,
+    admitted: &[Admitted],
+    position: u64,
+) -> Result<Vec<Outcome>> {
     // State of ids that earlier calls of the group touched.
     let mut group: HashMap<RecordId, bool> = HashMap::new();
     let deletes = admitted.iter().any(|a| matches!(a.call.write, Write::DeleteIds(_)));
@@ -317,7 +349,12 @@ async fn outcomes(collection: &Arc<Collection>, admitted: &[Admitted], position:
 
 /// Bodies first, then the entry, as [`belief::Attempt`] decides (DESIGN section 4): this function only does the requests
 /// that it asks for.
-async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadline: Duration) -> Result<Verdict> {
+async fn put(
+    collection: &Collection,
+    entry: &Entry,
+    contents: Contents,
+    deadline: Duration,
+) -> Result<Verdict> {
     let env = &collection.env;
     let uuid = collection.record.uuid.0;
     for (body, bytes) in contents.bodies {
@@ -339,7 +376,9 @@ async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadlin
                 let answer = match env.store.create_if_absent(&key, bytes.clone()).await {
                     Ok(CreateOutcome::Created) => CreateAnswer::Created,
                     Ok(CreateOutcome::Exists) => CreateAnswer::Exists,
-                    Err(error) if error.kind() == pando_store::ErrorKind::Unavailable => CreateAnswer::NotApplied,
+                    Err(error) if error.kind() == pando_store::ErrorKind::Unavailable => {
+                        CreateAnswer::NotApplied
+                    }
                     Err(_) => CreateAnswer::Unclear,
                 };
                 attempt.created(answer);
@@ -389,8 +428,13 @@ async fn put(collection: &Collection, entry: &Entry, contents: Contents, deadlin
 /// The caller is told that nothing was written, or that nobody knows.
 fn undecided(verdict: Verdict) -> Error {
     let (reason, message) = match verdict {
-        Verdict::NotWritten => ("STORAGE_UNAVAILABLE", "storage does not answer; nothing was written, try again"),
-        _ => ("OUTCOME_UNKNOWN", "it is not known whether the write was stored; repeat it, with the same idempotency key if others write the same records"),
+        Verdict::NotWritten => {
+            ("STORAGE_UNAVAILABLE", "storage does not answer; nothing was written, try again")
+        }
+        _ => (
+            "OUTCOME_UNKNOWN",
+            "it is not known whether the write was stored; repeat it, with the same idempotency key if others write the same records",
+        ),
     };
     Error::new(ErrorKind::Unavailable, reason, message).with_retry_after(Duration::from_secs(1))
 }

@@ -21,7 +21,8 @@ const READ_AHEAD: usize = 4;
 
 /// One exact search.
 pub async fn search(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
-    let (mut ranked, measured) = search_many(env, &plan.view, plan.position, Arc::new(vec![query]), plan.top_k).await?;
+    let (mut ranked, measured) =
+        search_many(env, &plan.view, plan.position, Arc::new(vec![query]), plan.top_k).await?;
     let work = Work { vectors_reranked: measured, ..Work::default() };
     Ok((ranked.pop().unwrap_or_default(), work))
 }
@@ -68,7 +69,9 @@ pub async fn search_many(
         let body = view.tail.read().body(rows[0].1);
         let body = match body {
             BodyRows::Resident(body) => body,
-            BodyRows::Spilled { entry, index } => body_rows(env, &entry, index, view.tail.frame().dim()).await?,
+            BodyRows::Spilled { entry, index } => {
+                body_rows(env, &entry, index, view.tail.frame().dim()).await?
+            }
         };
         let (view, queries, rows) = (view.clone(), queries.clone(), rows.to_vec());
         tops = on_cpu(&env.cpu, move || {

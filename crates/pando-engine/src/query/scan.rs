@@ -113,7 +113,8 @@ impl Merge {
                 rows.push((row, id));
             }
         }
-        let records: Vec<Record> = RecordReader::new(&self.env, &self.view, &self.include).records(rows).await?;
+        let records: Vec<Record> =
+            RecordReader::new(&self.env, &self.view, &self.include).records(rows).await?;
         let root = self.view.root.as_ref().map(|root| root.id());
         Ok(ScanPage { records, root, token: self.token })
     }
@@ -121,7 +122,8 @@ impl Merge {
     /// The next id of all, and its row if it lives.
     async fn next(&mut self) -> Result<Option<(RecordId, Option<u64>)>> {
         loop {
-            let smallest = self.runs.iter().filter_map(|(_, head)| head.as_ref()).map(|(id, _)| id).min().cloned();
+            let smallest =
+                self.runs.iter().filter_map(|(_, head)| head.as_ref()).map(|(id, _)| id).min().cloned();
             let Some(smallest) = smallest else {
                 // Strings come after all integers: their runs are opened when the integers are through.
                 if self.open_next_kind().await? {

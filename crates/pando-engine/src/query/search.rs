@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pando_kernels::ExactQuery;
 use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
 
-use crate::view::View;
 use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
 use crate::tail::TailReader;
+use crate::view::View;
 
 /// What a search needs before it can go on.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub struct SearchTask {
     /// Blocks loaded for this wave: here whatever the cache does meanwhile.
     held: Vec<(u32, Arc<GroupBlocks>)>,
     vectors: RowVectors,
+    /// The vectors were loaded for the rows that are being measured: what else these rows need is added to them.
+    gathering: bool,
     rows: Vec<u64>,
     distances: Vec<f32>,
     ranked: Vec<Ranked>,
@@ -90,7 +92,13 @@ impl RowMask for Mask<'_> {
 
 impl SearchTask {
     /// A search for `query` (original vector) in `view` at `position`.
-    pub fn new(view: Arc<View>, position: u64, query: Vec<f32>, params: SearchParams, searcher: Box<Searcher>) -> Self {
+    pub fn new(
+        view: Arc<View>,
+        position: u64,
+        query: Vec<f32>,
+        params: SearchParams,
+        searcher: Box<Searcher>,
+    ) -> Self {
         let vectors = RowVectors::new(query.len());
         Self {
             view,
@@ -104,6 +112,7 @@ impl SearchTask {
             leaves: WaveLeaves::default(),
             held: Vec::new(),
             vectors,
+            gathering: false,
             rows: Vec::new(),
             distances: Vec::new(),
             ranked: Vec::new(),
@@ -166,6 +175,7 @@ impl SearchTask {
                     }
                     self.searcher.feed_rerank(&self.distances);
                     self.rows.clear();
+                    self.gathering = false;
                 }
                 Phase::Rank => {
                     return self.rank(root, &tail);
@@ -179,7 +189,8 @@ impl SearchTask {
         let mut missing = self.collect(root, tail);
         if !missing.is_empty() {
             // Storage is asked once for everything that the re-rank is likely to want.
-            let wanted: Vec<u64> = self.searcher.candidates().iter().take(PREFETCH_ROWS).map(|c| c.row).collect();
+            let wanted: Vec<u64> =
+                self.searcher.candidates().iter().take(PREFETCH_ROWS).map(|c| c.row).collect();
             for row in wanted {
                 missing.find(row, root, tail, &self.vectors);
             }
@@ -202,7 +213,9 @@ impl SearchTask {
     fn collect(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Missing {
         let mut missing = Missing::default();
         for row in &self.rows {
-            if missing.find(*row, root, tail, &self.vectors).is_some() || missing.tail.last().is_some_and(|t| t.0 == *row) {
+            if missing.find(*row, root, tail, &self.vectors).is_some()
+                || missing.tail.last().is_some_and(|t| t.0 == *row)
+            {
                 continue;
             }
             // Damage is found again, and reported, by the load.
@@ -219,7 +232,8 @@ impl SearchTask {
         if !missing.is_empty() {
             return missing.need();
         }
-        let exact = ExactQuery::new(self.view.tail.frame().kernels(), self.view.tail.frame().metric(), &self.query);
+        let exact =
+            ExactQuery::new(self.view.tail.frame().kernels(), self.view.tail.frame().metric(), &self.query);
         let mut missing = Missing::default();
         self.ranked.clear();
         for row in &self.rows {
@@ -235,9 +249,14 @@ impl SearchTask {
         self.held = blocks;
     }
 
-    /// Takes vectors that were loaded for [`Need::Vectors`].
+    /// Takes vectors that were loaded for [`Need::Vectors`] or [`Need::TailVectors`]. Rows that need both keep the first
+    /// while the second is loaded.
     pub fn supply(&mut self, vectors: RowVectors) {
-        self.vectors = vectors;
+        match self.gathering {
+            true => self.vectors.absorb(&vectors),
+            false => self.vectors = vectors,
+        }
+        self.gathering = true;
     }
 
     /// Ends the search.
@@ -245,7 +264,6 @@ impl SearchTask {
         let counters = self.searcher.counters();
         Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, searcher: self.searcher }
     }
-
 }
 
 /// Rows of candidates asked for in one read when storage has to be read at all.

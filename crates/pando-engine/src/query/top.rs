@@ -32,7 +32,8 @@ impl Top {
         if self.rows.len() <= self.k {
             return;
         }
-        let (_, kth, _) = self.rows.select_nth_unstable_by(self.k - 1, |a, b| a.distance.total_cmp(&b.distance));
+        let (_, kth, _) =
+            self.rows.select_nth_unstable_by(self.k - 1, |a, b| a.distance.total_cmp(&b.distance));
         self.limit = kth.distance;
         self.rows.retain(|r| r.distance <= self.limit);
     }

@@ -20,7 +20,10 @@ pub struct GroupBlocks {
 impl GroupBlocks {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.blocks.iter().map(|(leaf, refine)| leaf.memory() + refine.as_ref().map_or(0, |r| r.memory())).sum()
+        self.blocks
+            .iter()
+            .map(|(leaf, refine)| leaf.memory() + refine.as_ref().map_or(0, |r| r.memory()))
+            .sum()
     }
 }
 
@@ -41,7 +44,8 @@ impl GroupEntry {
     /// Finds in each leaf the part with the centroid and checks that every place exists: done once when blocks are
     /// loaded, so that a scan may index without looking back.
     pub fn check(&self, blocks: &GroupBlocks) -> Result<()> {
-        let wrong = || Error::data_loss("an index block does not fit its node", "leaf places do not fit the blocks");
+        let wrong =
+            || Error::data_loss("an index block does not fit its node", "leaf places do not fit the blocks");
         for (places, centroid) in &self.leaves {
             for (at, place) in places.iter().enumerate() {
                 let (leaf, refine) = blocks.blocks.get(usize::from(place.block)).ok_or_else(wrong)?;

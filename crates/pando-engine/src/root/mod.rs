@@ -86,7 +86,12 @@ impl OpenRoot {
 
     /// Puts the leaves of `wave` into `out`, or says which groups have to be loaded first ([`OpenRoot::load_groups`]);
     /// `held` are groups that were.
-    pub fn gather(&self, wave: &[u32], held: &[(u32, Arc<GroupBlocks>)], out: &mut WaveLeaves) -> Result<(), Vec<u32>> {
+    pub fn gather(
+        &self,
+        wave: &[u32],
+        held: &[(u32, Arc<GroupBlocks>)],
+        out: &mut WaveLeaves,
+    ) -> Result<(), Vec<u32>> {
         out.clear();
         let mut missing = Vec::new();
         for &leaf in wave {
@@ -152,7 +157,8 @@ impl OpenRoot {
         if entry.resident.get().is_some() {
             return Ok(true);
         }
-        let bytes: u64 = entry.blocks.iter().map(|b| u64::from(b.leaf.len) + b.refine.map_or(0, |r| r.len.into())).sum();
+        let bytes: u64 =
+            entry.blocks.iter().map(|b| u64::from(b.leaf.len) + b.refine.map_or(0, |r| r.len.into())).sum();
         let Some(reservation) = self.env.resident.reserve(bytes) else { return Ok(false) };
         let mut blocks = read_group(&self.io, &entry.blocks).await?;
         entry.check(&blocks)?;

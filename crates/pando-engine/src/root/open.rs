@@ -40,14 +40,26 @@ impl OpenRoot {
         let tables: usize = segments.iter().map(|segment| segment.memory()).sum();
         let bytes = nav.bytes() + tables + groups.len() * 256 + deaths.serialized_size();
         let memory = env.resident.reserve(bytes as u64);
-        Ok(Self { env: env.clone(), io: io.clone(), id, manifest, nav, groups, deaths, segments, _memory: memory })
+        Ok(Self {
+            env: env.clone(),
+            io: io.clone(),
+            id,
+            manifest,
+            nav,
+            groups,
+            deaths,
+            segments,
+            _memory: memory,
+        })
     }
 
     /// Stopping margins of the root, if it has any.
     pub fn margins(&self) -> Option<MarginTable> {
         let calibration = &self.manifest.tree.as_ref()?.calibration;
         let targets = calibrate::TARGETS.len();
-        if !calibration.ks.iter().map(|k| *k as usize).eq(calibrate::K_STEPS) || calibration.targets.len() != targets {
+        if !calibration.ks.iter().map(|k| *k as usize).eq(calibrate::K_STEPS)
+            || calibration.targets.len() != targets
+        {
             return None;
         }
         let mut table = MarginTable::default();
@@ -79,7 +91,8 @@ impl OpenRoot {
 /// Kernels, rotation and mean of a root; of a collection without a tree: no mean.
 fn frame(env: &Environment, manifest: &Manifest) -> Frame {
     let config = &manifest.config;
-    let mean = manifest.tree.as_ref().map_or_else(|| vec![0.0; config.dim as usize], |tree| tree.mean.clone());
+    let mean =
+        manifest.tree.as_ref().map_or_else(|| vec![0.0; config.dim as usize], |tree| tree.mean.clone());
     Frame::new(env.kernels, config.metric, config.seed, mean)
 }
 

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn positions_and_rows_are_inverse() {
-        let missing: Vec<u64> = (1001..9999).filter(|row| row % 3 == 0 || (4000..5000).contains(row)).collect();
+        let missing: Vec<u64> =
+            (1001..9999).filter(|row| row % 3 == 0 || (4000..5000).contains(row)).collect();
         let present: Vec<u64> = (1000..=10_000).filter(|row| !missing.contains(row)).collect();
         let rank = rank(1000, 10_000, &missing);
         for (position, row) in present.iter().enumerate() {

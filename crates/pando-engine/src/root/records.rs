@@ -17,7 +17,8 @@ const PAYLOAD: u8 = 2;
 
 impl OpenRoot {
     fn place(&self, row: u64) -> Result<(usize, usize, usize)> {
-        let (segment, position) = self.locate(row).ok_or_else(|| damaged("index: it names a row that no segment holds"))?;
+        let (segment, position) =
+            self.locate(row).ok_or_else(|| damaged("index: it names a row that no segment holds"))?;
         let (batch, index) = self.segments[segment].side().batch_of(position);
         Ok((segment, batch, index))
     }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use pando_format::{AlignedBytes, PAGE_BYTES, SegmentEntry, SegmentSide};
 use pando_store::BlockKey;
 
@@ -133,15 +134,22 @@ impl RowVectors {
         Some(&self.data[at * self.dim..(at + 1) * self.dim])
     }
 
-    /// Adds a vector.
+    /// Adds a vector, unless the row has one.
     pub fn insert(&mut self, row: u64, vector: &[f32]) {
-        let at = self.index.len() as u32;
-        if self.index.insert(row, at).is_none() {
+        if let Entry::Vacant(vacant) = self.index.entry(row) {
+            vacant.insert((self.data.len() / self.dim) as u32);
             self.data.extend_from_slice(vector);
         }
     }
 
-
+    /// Adds all of `other`.
+    pub fn absorb(&mut self, other: &Self) {
+        for row in other.index.keys() {
+            if let Some(vector) = other.get(*row) {
+                self.insert(*row, vector);
+            }
+        }
+    }
 
     fn insert_bytes(&mut self, row: u64, parts: impl Iterator<Item = Bytes>) -> Result<()> {
         let at = self.data.len();
@@ -252,7 +260,9 @@ impl OpenRoot {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for page in wanted {
             match runs.last_mut() {
-                Some(run) if page - run.end <= PAGE_GAP && page + 1 - run.start <= PAGES_A_RUN => run.end = page + 1,
+                Some(run) if page - run.end <= PAGE_GAP && page + 1 - run.start <= PAGES_A_RUN => {
+                    run.end = page + 1
+                }
                 _ => runs.push(page..page + 1),
             }
         }

@@ -46,7 +46,7 @@ impl CodedRows {
 
     /// Number of rows.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.norm.len()
     }
 }
@@ -123,7 +123,7 @@ mod tests {
         let mut codes = TailCodes::new(frame.padded());
         for (first, piece) in [(0, 0..1), (1, 1..33), (33, 33..64), (64, 64..100)] {
             let coded = CodedRows::encode(&frame, &vectors[piece.start * 5..piece.end * 5]);
-            assert_eq!(coded.len(), piece.len());
+            assert_eq!(coded.rows(), piece.len());
             codes.append(first, &coded);
         }
         let whole = CodedRows::encode(&frame, &vectors);

@@ -294,7 +294,9 @@ impl Inner {
         }
         match newest {
             // Operations of one entry: only the last one shows.
-            Some(at) if self.versions[at as usize].sequence == sequence => self.versions[at as usize].index = index,
+            Some(at) if self.versions[at as usize].sequence == sequence => {
+                self.versions[at as usize].index = index
+            }
             _ => {
                 self.versions.push(Version { sequence, index, previous: newest.unwrap_or(NONE) });
                 let at = self.versions.len() as u32 - 1;
@@ -395,7 +397,8 @@ impl<'a> TailReader<'a> {
     pub fn entries_after(&self, sequence: u64) -> Vec<(Arc<Entry>, Vec<BodyRows>, Duration)> {
         let from = self.inner.entries.partition_point(|entry| entry.entry.sequence <= sequence);
         let entries = self.inner.entries[from..].iter().map(|entry| {
-            let bodies = (entry.first_body..entry.first_body + entry.bodies).map(|body| self.body(body)).collect();
+            let bodies =
+                (entry.first_body..entry.first_body + entry.bodies).map(|body| self.body(body)).collect();
             (entry.entry.clone(), bodies, entry.arrived)
         });
         entries.collect()

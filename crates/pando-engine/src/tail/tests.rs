@@ -18,13 +18,21 @@ const BASE: u64 = 1000;
 fn rows(ids: &[u64], x: f32) -> Arc<Rows> {
     let mut builder = RowsBuilder::new(DIM);
     for id in ids {
-        builder.push(RecordId::U64(*id), &[x, *id as f32, 1.0], std::iter::empty::<(&str, &Value)>()).unwrap();
+        builder
+            .push(RecordId::U64(*id), &[x, *id as f32, 1.0], std::iter::empty::<(&str, &Value)>())
+            .unwrap();
     }
     Arc::new(builder.finish().unwrap())
 }
 
 /// An entry with one body and then deletes, in this order; `first_row` counts from BASE.
-fn entry(sequence: u64, first_row: u64, body: Option<Arc<Rows>>, deletes: &[u64], more: Vec<Operation>) -> LoadedEntry {
+fn entry(
+    sequence: u64,
+    first_row: u64,
+    body: Option<Arc<Rows>>,
+    deletes: &[u64],
+    more: Vec<Operation>,
+) -> LoadedEntry {
     let mut operations = Vec::new();
     let mut bodies = Vec::new();
     if let Some(rows) = &body {
@@ -92,7 +100,8 @@ fn every_position_keeps_what_it_saw() {
     assert_eq!([900, 901].map(|row| reader.hides(row, 2)), [true, true]);
     assert_eq!(reader.lookup(&RecordId::U64(7), 1), Lookup::Unknown, "the root still answers for it");
     assert_eq!(reader.lookup(&RecordId::U64(7), 2), Lookup::Deleted);
-    let visible = |position| reader.visible_rows(position).map(|i| reader.row_number(i) - BASE).collect::<Vec<_>>();
+    let visible =
+        |position| reader.visible_rows(position).map(|i| reader.row_number(i) - BASE).collect::<Vec<_>>();
     assert_eq!((visible(0), visible(1), visible(2), visible(3)), (vec![], vec![0, 2], vec![3], vec![3, 4]));
     // Root had 1 and 7 live: 1 replaced, 2 added; then 2 and 7 deleted; then 7 added again.
     assert_eq!([0, 1, 2, 3].map(|position| reader.live_change(position)), [0, 1, -1, 0]);
@@ -134,7 +143,8 @@ fn beyond_the_budget_the_oldest_bodies_are_spilled() {
         apply(&tail, &entry(sequence, (sequence - 1) * 3, Some(rows(&[1, 2, 3], 0.0)), &[], vec![]), &[]);
     }
     let reader = tail.read();
-    let spilled: Vec<bool> = (0..4).map(|body| matches!(reader.body(body), BodyRows::Spilled { .. })).collect();
+    let spilled: Vec<bool> =
+        (0..4).map(|body| matches!(reader.body(body), BodyRows::Spilled { .. })).collect();
     assert_eq!(spilled, [true, true, false, false]);
     assert!(reader.vector(0).is_none() && reader.vector(11).is_some());
     assert_eq!(reader.entries_after(2).len(), 2);

@@ -122,3 +122,38 @@ async fn dot_with_a_tree() {
 async fn a_small_collection() {
     lifecycle(Metric::Cosine, 10_000).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_restart_left_behind_is_compacted_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).await;
+    engine.create_collection(CreateCollection::new("c", DIM as u32, Metric::L2)).await.unwrap();
+    let records: Vec<_> = (0..50).map(|id| (RecordId::U64(id), Generator(id).vector(DIM))).collect();
+    engine.upsert("c", rows(DIM, &records), None).await.unwrap();
+    engine.shutdown().await;
+    drop(engine);
+    let age = std::time::Duration::from_millis(1);
+    let settings = pando_engine::Settings { compact_age: age, ..pando_engine::Settings::default() };
+    let engine = open_with(dir.path(), settings).await;
+    let started = std::time::Instant::now();
+    // Nobody names the collection: heads are looked for on disk.
+    let published = || walk(dir.path()).iter().any(|path| path.contains("/heads/"));
+    while !published() {
+        assert!(started.elapsed().as_secs() < 60, "no root was published");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(engine.count("c", Consistency::Strong, At::Now).await.unwrap().count, 50);
+}
+
+fn walk(dir: &std::path::Path) -> Vec<String> {
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            out.extend(walk(&path));
+        } else {
+            out.push(path.to_string_lossy().into_owned());
+        }
+    }
+    out
+}

@@ -23,12 +23,16 @@ fn every_call_can_be_spawned(engine: Arc<Engine>) {
     let e = engine.clone();
     tokio::spawn(async move { e.delete_ids("c", vec![], None).await });
     let e = engine.clone();
-    tokio::spawn(async move { e.scan("c", Include::default(), Consistency::Strong, At::Now, 1).await.map(|_| ()) });
+    tokio::spawn(async move {
+        e.scan("c", Include::default(), Consistency::Strong, At::Now, 1).await.map(|_| ())
+    });
     let e = engine.clone();
     tokio::spawn(async move { e.fetch("c", vec![], Include::default(), Consistency::Strong, At::Now).await });
     let e = engine.clone();
     tokio::spawn(async move { e.create_collection(CreateCollection::new("c", 1, Metric::L2)).await });
     let e = engine.clone();
     tokio::spawn(async move { e.delete_collection("c").await });
-    tokio::spawn(async move { (engine.describe("c").await, engine.list_roots("c").await, engine.list_collections().await) });
+    tokio::spawn(async move {
+        (engine.describe("c").await, engine.list_roots("c").await, engine.list_collections().await)
+    });
 }

@@ -18,7 +18,7 @@ pub async fn open(dir: &Path) -> Arc<Engine> {
 
 /// Opens an engine with these settings.
 pub async fn open_with(dir: &Path, settings: Settings) -> Arc<Engine> {
-    let clock = Arc::new(SystemClock::default());
+    let clock = Arc::new(SystemClock);
     let store = Store::open_local(dir, StoreOptions::default()).expect("the directory opens");
     let components = Components {
         store,

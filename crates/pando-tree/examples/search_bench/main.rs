@@ -19,11 +19,9 @@ use std::time::Instant;
 
 use arguments::Arguments;
 use index::Index;
-use pando_kernels::{ExactQuery, Kernels};
+use pando_kernels::{ExactQuery, Kernels, prefetch};
 use pando_tree::search::calibrate::{K_STEPS, TARGETS, calibrate, sample_rows};
-use pando_tree::search::{
-    Counters, Effort, MarginTable, NoMask, SearchParams, Searcher, effort_for, prefetch,
-};
+use pando_tree::search::{Counters, Effort, MarginTable, NoMask, SearchParams, Searcher, effort_for};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse()?;

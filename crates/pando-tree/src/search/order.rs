@@ -3,6 +3,7 @@
 //! Few leaves are all scored. Of many, those in the nearest groups are, and more groups are opened the further the
 //! order is followed: the share of groups that holds the first r leaves of n grows with r / n. What is opened depends
 //! on the rank alone, so the order is a function of the query and the tree.
+#![allow(clippy::neg_cmp_op_on_partial_ord)] // Written so that a NaN takes the other way.
 
 use super::nav::{Nav, NavState};
 
@@ -171,16 +172,17 @@ impl LeafOrder {
     /// Drops the scores of leaves that are ranked, so that others can be added.
     fn forget_taken(&mut self) {
         let Some(taken) = self.taken.take() else { return };
+        // Without ordinals all leaves were opened at once, and nothing is added before all are ranked.
+        if taken == f32::INFINITY || self.ordinals.is_empty() {
+            self.scores.clear();
+            self.ordinals.clear();
+            return;
+        }
         let mut kept = 0;
         for i in 0..self.scores.len() {
             if !(self.scores[i] <= taken) {
-                let leaf = self.ordinals.get(i).copied().unwrap_or(i as u32);
                 self.scores[kept] = self.scores[i];
-                if self.ordinals.len() > kept {
-                    self.ordinals[kept] = leaf;
-                } else {
-                    self.ordinals.push(leaf);
-                }
+                self.ordinals[kept] = self.ordinals[i];
                 kept += 1;
             }
         }

@@ -1,5 +1,5 @@
 //! Seeded data, an environment, and a model that follows a tree from checkpoint to checkpoint.
-
+#![allow(clippy::disallowed_methods)] // Test data may use any arithmetic.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::collections::BTreeSet;

@@ -206,15 +206,18 @@ fn batches(
                 }
             }
         });
+    // An error is a future like the others: what came before it is written first.
     decoded
-        .map_ok(move |raw: RawBatch| {
-            blocking(move || {
+        .map(move |raw: Result<RawBatch, Status>| async move {
+            let raw = raw?;
+            let convert = move || {
                 let rows = import(&raw.batch, &raw.columns, dimension)
                     .map_err(|error| in_batch(raw.number, error))?;
                 Ok(Batch { number: raw.number, rows, idempotency_key: raw.idempotency_key })
-            })
+            };
+            blocking(convert).await
         })
-        .try_buffered(DECODE_AHEAD)
+        .buffered(DECODE_AHEAD)
 }
 
 /// Bounds of single messages, and of what dictionaries keep in memory.

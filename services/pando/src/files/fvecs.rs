@@ -17,11 +17,8 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
-    if length == 0 {
-        return Ok(Source { rows: Some(0), batches: Box::new(std::iter::empty()) });
-    }
     let mut start = [0; 4];
-    ensure!(reader.read_exact(&mut start).is_ok(), "it is too short to be a .fvecs file");
+    ensure!(reader.read_exact(&mut start).is_ok(), "it is empty or too short to be a .fvecs file");
     let dimension = i32::from_le_bytes(start);
     ensure!(
         (1..=MAX_DIMENSION).contains(&dimension),

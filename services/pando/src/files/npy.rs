@@ -81,8 +81,9 @@ impl Array2 {
         };
         let columns = usize::try_from(columns)?;
         ensure!(columns > 0, "its rows have no elements (shape {shape:?})");
-        let row_bytes = columns as u64 * element.bytes() as u64;
-        let promised = rows.checked_mul(row_bytes).context("its shape is larger than any file")?;
+        let too_large = "its shape is larger than any file";
+        let row_bytes = (columns as u64).checked_mul(element.bytes() as u64).context(too_large)?;
+        let promised = rows.checked_mul(row_bytes).context(too_large)?;
         let there = length.saturating_sub(data);
         ensure!(
             there >= promised,

@@ -48,7 +48,7 @@ fn hidden_rows_never_count() {
                 assert!(index.search(&mut searcher, query, &params, &|_| true).is_empty());
                 assert_eq!(searcher.counters().leaves as usize, index.nav.leaves());
                 // Every second row.
-                let mask = |row: u64| row % 2 == 0;
+                let mask = |row: u64| row.is_multiple_of(2);
                 let found = index.search(&mut searcher, query, &params, &mask);
                 assert!(found.len() == 5 && found.iter().all(|&row| !mask(row)));
                 if effort == Effort::Full {
@@ -90,8 +90,8 @@ fn extra_rows_are_searched_with_the_leaves() {
         let codes = encode_leaf(&config, &params, frame.rotation(), kernels, &mean, &rows, &index.vectors)
             .expect("ok");
         let numbers: Vec<u64> = rows.iter().map(|row| row + 1).collect();
-        let original = |row: u64| if row % 3 == 0 { row - 1 } else { row };
-        let hidden = |row: u64| row % 7 == 0;
+        let original = |row: u64| if row.is_multiple_of(3) { row - 1 } else { row };
+        let hidden = |row: u64| row.is_multiple_of(7);
         for (nav, leaves) in [(&index.nav, true), (&Nav::empty(frame.clone()), false)] {
             let mut searcher = Searcher::new();
             for query in &queries {

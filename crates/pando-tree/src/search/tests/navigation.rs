@@ -1,4 +1,5 @@
 //! The order of leaves: complete, right, the same however lazily it is asked for.
+#![allow(clippy::disallowed_methods)] // Test data may use any arithmetic.
 
 use std::sync::Arc;
 
