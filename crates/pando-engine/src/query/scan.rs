@@ -151,8 +151,8 @@ impl Merge {
 
     /// Whether a root row is live at the position.
     fn lives(&self, row: u64) -> bool {
-        let dead = self.view.root.as_ref().is_some_and(|root| root.deaths().contains(row));
-        !dead && !self.view.tail.read().hides(row, self.position)
+        let live = self.view.root.as_ref().is_some_and(|root| root.is_live(row));
+        live && !self.view.tail.read().hides(row, self.position)
     }
 
     async fn open_next_kind(&mut self) -> Result<bool> {

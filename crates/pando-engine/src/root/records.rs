@@ -79,9 +79,15 @@ impl OpenRoot {
         Ok(found)
     }
 
+    /// Whether a row that the root once had is live in it. An id run may still name a row that died and has left all
+    /// leaves and segments: that row is no longer among the deaths either.
+    pub fn is_live(&self, row: u64) -> bool {
+        !self.deaths.contains(row) && self.locate(row).is_some()
+    }
+
     /// The live row of an id.
     pub async fn live_row(&self, id: &RecordId) -> Result<Option<u64>> {
-        Ok(self.newest_row(id).await?.filter(|row| !self.deaths.contains(*row)))
+        Ok(self.newest_row(id).await?.filter(|row| self.is_live(*row)))
     }
 
     /// The newest row that the root has of an id, dead or alive.

@@ -12,7 +12,6 @@ use super::candidates::{Candidate, CandidateSet, beyond, kth_smallest};
 use super::frame::Frame;
 use super::leaf::{LeafPart, RowMask};
 use super::order::ordered;
-use pando_kernels::prefetch;
 
 /// Rows scanned with one threshold.
 const CHUNK: usize = 128 * BLOCK_ROWS;
@@ -20,9 +19,6 @@ const CHUNK: usize = 128 * BLOCK_ROWS;
 const NORM_SLACK: f32 = 3.2e-5;
 /// Copies of a row's code in one root.
 const COPIES: usize = 2;
-
-/// Refine codes are asked for this many rows ahead.
-const AHEAD: usize = 6;
 
 /// A query's side of the scans.
 #[derive(Default)]
@@ -46,8 +42,6 @@ pub(crate) struct Scan {
     /// No candidate's vector is longer (dot): for the rounding margin of exact distances.
     longest: f32,
     survivors: Vec<Survivor>,
-    /// Pending copies by estimate.
-    order: Vec<u64>,
     scratch: Vec<u32>,
     pub(crate) codes: u64,
     pub(crate) refined: u64,
@@ -225,19 +219,15 @@ impl Scan {
                     index: index as u32,
                 });
             }
-            if self.threshold == f32::INFINITY || candidates.len() < self.k {
-                self.tighten(candidates, self.k.max(32));
-            }
+            self.tighten(candidates, false);
         }
     }
 
     /// Lowers the threshold by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows.
-    /// Waits until `step` more copies than the last time are there.
-    fn tighten(&mut self, candidates: &CandidateSet, step: usize) {
-        // One leaf holds no row twice.
-        let one_leaf = self.slots.len() == 1 && candidates.len() == 0;
-        let enough = if one_leaf { self.k } else { COPIES * self.k };
+    fn tighten(&mut self, candidates: &CandidateSet, end: bool) {
+        let enough = COPIES * self.k;
         let known = self.pending.len() + candidates.len();
+        let step = if end { 0 } else { self.k.max(32) };
         if known < enough || self.pending.len() < self.tightened + step {
             return;
         }
@@ -250,106 +240,72 @@ impl Scan {
         self.tightened = self.pending.len();
     }
 
-    /// Whether every row of the next part will survive.
-    pub(crate) fn takes_all(&self) -> bool {
-        self.threshold == f32::INFINITY
-    }
-
-    /// Ends the step: what is left is refined and joins the candidates, and the threshold falls. `part` gives the
-    /// parts of the leaves by slot and number, in the order in which they were scanned. False if nothing was left.
+    /// Ends the wave: what is left is refined and joins the candidates, and the threshold falls. `part` gives the
+    /// parts of the wave's leaves by slot and number, in the order in which they were scanned.
     pub(crate) fn end<'p>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
         part: impl Fn(u32, u32) -> LeafPart<'p>,
-    ) -> bool {
-        let few = candidates.len() < self.k;
-        if few {
-            self.tighten(candidates, 0);
-        }
-        let any = !self.pending.is_empty();
-        let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend(self.pending.iter().zip(0..).map(|(p, i)| u64::from(ordered(p.est)) << 32 | i));
-        let mut batch = if few { self.k + self.k / 4 + 6 } else { 0 };
-        let mut done = 0;
-        while done < order.len() {
-            // The most promising copies first, so that the threshold has fallen when the others' turn comes.
-            batch = batch.max(self.k / 4).max(16);
-            let rest = &mut order[done..];
-            if !self.sure && rest.len() > 2 * batch {
-                rest.select_nth_unstable(batch);
-            } else {
-                batch = rest.len();
+    ) {
+        self.tighten(candidates, true);
+        let threshold = self.threshold;
+        self.pending.retain(|p| !beyond(p.lower, threshold));
+        let mut first = self.pending.len();
+        if !self.sure && candidates.len() < self.k {
+            // No good threshold yet: refine the most promising copies, then what the better threshold leaves.
+            let promising = COPIES * self.k + 16;
+            if 2 * promising < first {
+                self.pending.select_nth_unstable_by_key(promising, |p| (ordered(p.est), p.row, p.slot));
+                first = promising;
             }
-            self.refine(frame, candidates, &order[done..done + batch], &part);
-            let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
-            self.threshold = self.threshold.min(bound);
-            done += batch;
-            batch = 0;
         }
-        self.order = order;
-        if any {
-            candidates.prune(self.threshold);
+        self.refine(frame, candidates, 0..first, &part);
+        self.settle(candidates);
+        if first < self.pending.len() {
+            self.refine(frame, candidates, first..self.pending.len(), &part);
+            self.settle(candidates);
         }
         self.pending.clear();
         self.slots.clear();
         self.tightened = 0;
-        any
     }
 
-    /// Adds some of the pending copies (places in the low halves of `order`) to the candidates, with their refine
-    /// codes where there are any.
     fn refine<'p>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
-        order: &[u64],
+        range: std::ops::Range<usize>,
         part: &impl Fn(u32, u32) -> LeafPart<'p>,
     ) {
         let bytes = frame.padded() / 2;
-        let at = |i: usize| order.get(i).map(|&key| &self.pending[key as u32 as usize]);
-        let mut refined = 0;
-        for n in 0..order.len() + AHEAD {
-            if let Some(ahead) = at(n)
-                && !self.sure
-                && !beyond(ahead.lower, self.threshold)
-            {
-                prefetch_refine(ahead, bytes, part);
-            }
-            let Some(p) = n.checked_sub(AHEAD).and_then(at) else { continue };
+        for p in &self.pending[range] {
             if beyond(p.lower, self.threshold) {
                 continue;
             }
             let slot = &self.slots[p.slot as usize];
             let mut c = Candidate { row: p.row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
-            let codes = if self.sure { None } else { Some(part(p.slot, p.part)) };
-            if let Some(LeafPart { refine: Some(r), norm, .. }) = codes {
-                // The second copy of a refined row says nothing new.
-                if candidates.knows(p.row) {
-                    continue;
+            if !self.sure {
+                let part = part(p.slot, p.part);
+                if let Some(r) = part.refine {
+                    let i = p.index as usize;
+                    let nibbles = &r.nibbles[i * bytes..(i + 1) * bytes];
+                    let value = frame.kernels().refine(&self.query, p.sum, nibbles);
+                    let factors =
+                        RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
+                    (c.est, c.lower) = slot.terms.refine(factors, part.norm[i], value);
+                    c.upper = c.est + (c.est - c.lower);
+                    self.refined += 1;
                 }
-                let i = p.index as usize;
-                let value =
-                    frame.kernels().refine(&self.query, p.sum, &r.nibbles[i * bytes..(i + 1) * bytes]);
-                let factors =
-                    RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
-                (c.est, c.lower) = slot.terms.refine(factors, norm[i], value);
-                c.upper = c.est + (c.est - c.lower);
-                refined += 1;
             }
             candidates.push(c);
         }
-        self.refined += refined;
     }
-}
 
-fn prefetch_refine<'p>(p: &Pending, bytes: usize, part: &impl Fn(u32, u32) -> LeafPart<'p>) {
-    if let Some(r) = part(p.slot, p.part).refine {
-        let i = p.index as usize;
-        prefetch(&r.nibbles[i * bytes..(i + 1) * bytes]);
-        for column in [r.f_add, r.f_rescale, r.f_error] {
-            prefetch(&column[i..=i]);
-        }
+    /// Takes the threshold from the candidates and drops those beyond it.
+    fn settle(&mut self, candidates: &mut CandidateSet) {
+        let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
+        self.threshold = self.threshold.min(bound);
+        candidates.prune(self.threshold);
     }
 }

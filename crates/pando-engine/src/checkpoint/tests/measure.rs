@@ -96,15 +96,32 @@ async fn measure_growth_by_a_hundredth() {
 }
 
 /// Prints when a stage begins.
-fn stages() -> Arc<dyn Fn(Progress) + Send + Sync> {
-    let last = parking_lot::Mutex::new((String::new(), Instant::now()));
+fn stages(store: Store) -> Arc<dyn Fn(Progress) + Send + Sync> {
+    let last =
+        parking_lot::Mutex::new((String::new(), Instant::now(), cpu_seconds(), store.counters().total()));
     Arc::new(move |p: Progress| {
         let mut last = last.lock();
         if last.0 != p.stage {
-            println!("  {} took {:?}, peak {} MB", last.0, last.1.elapsed(), peak_memory());
-            *last = (p.stage, Instant::now());
+            let (cpu, total) = (cpu_seconds(), store.counters().total());
+            println!(
+                "  {} took {:?}, {:.1} s of CPU, {} reads of {} MB, peak {} MB",
+                last.0,
+                last.1.elapsed(),
+                cpu - last.2,
+                total.gets - last.3.gets,
+                (total.bytes_read - last.3.bytes_read) / 1_000_000,
+                peak_memory()
+            );
+            *last = (p.stage, Instant::now(), cpu, total);
         }
     })
+}
+
+/// Seconds of CPU that this process has used.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks: Vec<u64> = stat.split_whitespace().skip(13).take(2).filter_map(|n| n.parse().ok()).collect();
+    ticks.iter().sum::<u64>() as f64 / 100.0
 }
 
 /// Peak resident memory of this process in MB.
@@ -125,7 +142,7 @@ async fn measure_memory() {
     let mut cfg = config(384, Metric::Cosine);
     cfg.small_limit = 10_000;
     let mut log = Log::new(store, cfg);
-    let around = Surroundings { progress: stages(), ..around(&log, 2, memory) };
+    let around = Surroundings { progress: stages(log.store.clone()), ..around(&log, 2, memory) };
     let mut numbers = Numbers::new(1);
     let mut fill = async |log: &mut Log, from: u64, to: u64| {
         for start in (from..to).step_by(2_000) {
