@@ -1,6 +1,6 @@
 //! The rows that may still be among the first k.
 
-use super::order::ordered;
+use super::order::{ordered, unordered};
 
 /// A row with its estimated distance in prepared space.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +68,11 @@ impl CandidateSet {
         }
     }
 
+    /// Whether a row is a candidate, or measured.
+    pub(crate) fn knows(&self, row: u64) -> bool {
+        self.places.get(row).is_some()
+    }
+
     /// Drops rows that are surely beyond `threshold`; a NaN bound says nothing.
     pub(crate) fn prune(&mut self, threshold: f32) {
         let before = self.list.len();
@@ -107,14 +112,39 @@ pub(crate) fn beyond(lower: f32, threshold: f32) -> bool {
     lower > threshold
 }
 
+/// Up to this k the k smallest values are kept in order while all are looked at; above it they are selected.
+const SMALL: usize = 16;
+
 /// The k-th smallest value (k >= 1), infinity if there are fewer. NaN counts as infinity.
 pub(crate) fn kth_smallest(scratch: &mut Vec<u32>, values: impl Iterator<Item = f32>, k: usize) -> f32 {
+    if k <= SMALL {
+        return kth_of_few(values, k);
+    }
     scratch.clear();
     scratch.extend(values.map(ordered));
     if scratch.len() < k {
         return f32::INFINITY;
     }
-    super::order::unordered(*scratch.select_nth_unstable(k - 1).1)
+    unordered(*scratch.select_nth_unstable(k - 1).1)
+}
+
+fn kth_of_few(values: impl Iterator<Item = f32>, k: usize) -> f32 {
+    let mut best = [f32::INFINITY; SMALL];
+    let best = &mut best[..k];
+    let mut bound = f32::INFINITY;
+    for v in values {
+        // Not true of a NaN.
+        if v < bound {
+            let mut place = k - 1;
+            while place > 0 && best[place - 1] > v {
+                best[place] = best[place - 1];
+                place -= 1;
+            }
+            best[place] = v;
+            bound = best[k - 1];
+        }
+    }
+    bound
 }
 
 /// Maps row numbers to places: open addressing, emptied in constant time, grows and never shrinks.
@@ -156,6 +186,15 @@ impl RowTable {
         self.slots[slot] = Slot { row, epoch: self.epoch, place };
         self.used += 1;
         None
+    }
+
+    #[inline]
+    fn get(&self, row: u64) -> Option<u32> {
+        if self.used == 0 {
+            return None;
+        }
+        let slot = &self.slots[self.find(row)];
+        (slot.epoch == self.epoch).then_some(slot.place)
     }
 
     /// The slot of `row`, or the free one where it belongs.

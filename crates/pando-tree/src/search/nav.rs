@@ -136,32 +136,19 @@ impl Nav {
         range
     }
 
-    /// Scores entries `range` of `level`: d' of the query to each. Lower is nearer; never NaN.
+    /// Scores entries `range` of `level`: d' of the query to each, less the query's constant. Lower is nearer.
     pub(crate) fn score(&self, query: &NavState, level: usize, range: Range<usize>, out: &mut [f32]) {
         let l = &self.levels[level];
         let row = self.frame.padded() / 2;
         let codes = &l.nibbles[range.start * row..range.end * row];
         let (w, add) = (&l.w[range.clone()], &l.add[range.clone()]);
         self.frame.kernels().nav(&query.query, codes, w, add, out);
-        match self.frame.space() {
-            CodeSpace::L2 => {
-                for d in out.iter_mut() {
-                    *d = finite(*d + query.constant);
-                }
-            }
-            CodeSpace::Ip => {
-                for (d, radius) in out.iter_mut().zip(&l.radius[range]) {
-                    *d = finite(*d + query.constant - query.norm * radius);
-                }
+        if self.frame.space() == CodeSpace::Ip {
+            for (d, radius) in out.iter_mut().zip(&l.radius[range]) {
+                *d -= query.norm * radius;
             }
         }
     }
-}
-
-/// NaN (infinity minus infinity, from vectors near the end of f32) sorts last.
-#[inline]
-fn finite(x: f32) -> f32 {
-    if x < f32::INFINITY { x } else { f32::INFINITY }
 }
 
 /// A query as navigation needs it.

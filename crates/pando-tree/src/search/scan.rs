@@ -12,6 +12,7 @@ use super::candidates::{Candidate, CandidateSet, beyond, kth_smallest};
 use super::frame::Frame;
 use super::leaf::{LeafPart, RowMask};
 use super::order::ordered;
+use pando_kernels::prefetch;
 
 /// Rows scanned with one threshold.
 const CHUNK: usize = 128 * BLOCK_ROWS;
@@ -19,6 +20,9 @@ const CHUNK: usize = 128 * BLOCK_ROWS;
 const NORM_SLACK: f32 = 3.2e-5;
 /// Copies of a row's code in one root.
 const COPIES: usize = 2;
+
+/// Refine codes are asked for this many rows ahead.
+const AHEAD: usize = 6;
 
 /// A query's side of the scans.
 #[derive(Default)]
@@ -31,8 +35,11 @@ pub(crate) struct Scan {
     eps0: f32,
     sure: bool,
     k: usize,
-    /// Rows beyond it are not among the first k.
+    /// Rows beyond it are not among the first k: at least k candidates or measured rows are not beyond it, and stay.
     threshold: f32,
+    /// The threshold of the step under way: also by the 1-bit bounds of its copies. These may turn out wrong when the
+    /// copies are refined, so it is forgotten with the step; otherwise fewer than k rows might be left.
+    limit: f32,
     slots: Vec<Slot>,
     pending: Vec<Pending>,
     /// Pending copies when the threshold was last tightened.
@@ -42,6 +49,8 @@ pub(crate) struct Scan {
     /// No candidate's vector is longer (dot): for the rounding margin of exact distances.
     longest: f32,
     survivors: Vec<Survivor>,
+    /// Pending copies by estimate.
+    order: Vec<u64>,
     scratch: Vec<u32>,
     pub(crate) codes: u64,
     pub(crate) refined: u64,
@@ -105,7 +114,7 @@ impl Scan {
         self.query.prepare(&self.rotated, Planes::P6);
         self.norm = frame.kernels().norm2(&self.prepared).sqrt();
         (self.k, self.eps0, self.sure) = (k, eps0, sure);
-        self.threshold = f32::INFINITY;
+        (self.threshold, self.limit) = (f32::INFINITY, f32::INFINITY);
         self.longest = 0.0;
         self.tightened = 0;
         (self.codes, self.refined) = (0, 0);
@@ -131,6 +140,7 @@ impl Scan {
     /// Lowers the threshold to a bound found otherwise.
     pub(crate) fn lower_threshold(&mut self, bound: f32) {
         self.threshold = self.threshold.min(bound);
+        self.limit = self.threshold;
     }
 
     /// Bound of the norms of all rows that survived a scan so far (dot).
@@ -187,7 +197,7 @@ impl Scan {
                 norm: &part.norm[start..end],
             };
             let packed = &part.packed[start * bytes..end.next_multiple_of(BLOCK_ROWS) * bytes];
-            let limit = if self.sure { f32::INFINITY } else { self.threshold };
+            let limit = if self.sure { f32::INFINITY } else { self.limit };
             self.survivors.clear();
             frame.kernels().scan_estimates(&self.query, packed, columns, &terms, limit, &mut self.survivors);
             for s in &self.survivors {
@@ -198,7 +208,7 @@ impl Scan {
                 }
                 let (lower, upper) = if self.sure {
                     let (lower, upper) = sure.bounds(part.norm[index]);
-                    if beyond(lower, self.threshold) {
+                    if beyond(lower, self.limit) {
                         continue;
                     }
                     (lower, upper)
@@ -219,93 +229,131 @@ impl Scan {
                     index: index as u32,
                 });
             }
-            self.tighten(candidates, false);
+            if self.limit == f32::INFINITY || candidates.len() < self.k {
+                self.tighten(candidates, self.k.max(32));
+            }
         }
     }
 
-    /// Lowers the threshold by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows.
-    fn tighten(&mut self, candidates: &CandidateSet, end: bool) {
+    /// Lowers the limit by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows.
+    /// Waits until `step` more copies than the last time are there.
+    fn tighten(&mut self, candidates: &CandidateSet, step: usize) {
         let enough = COPIES * self.k;
         let known = self.pending.len() + candidates.len();
-        let step = if end { 0 } else { self.k.max(32) };
         if known < enough || self.pending.len() < self.tightened + step {
             return;
         }
         let uppers = candidates.list().iter().map(|c| c.upper).chain(self.pending.iter().map(|p| p.upper));
         let bound = kth_smallest(&mut self.scratch, uppers, enough);
-        if bound < self.threshold {
-            self.threshold = bound;
+        if bound < self.limit {
+            self.limit = bound;
             self.pending.retain(|p| !beyond(p.lower, bound));
         }
         self.tightened = self.pending.len();
     }
 
-    /// Ends the wave: what is left is refined and joins the candidates, and the threshold falls. `part` gives the
-    /// parts of the wave's leaves by slot and number, in the order in which they were scanned.
+    /// Whether every row of the next part will survive.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.limit == f32::INFINITY
+    }
+
+    /// Ends the step: what is left is refined and joins the candidates, and the threshold falls. `part` gives the
+    /// parts of the leaves by slot and number, in the order in which they were scanned. False if nothing was left.
     pub(crate) fn end<'p>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
         part: impl Fn(u32, u32) -> LeafPart<'p>,
-    ) {
-        self.tighten(candidates, true);
-        let threshold = self.threshold;
-        self.pending.retain(|p| !beyond(p.lower, threshold));
-        let mut first = self.pending.len();
-        if !self.sure && candidates.len() < self.k {
-            // No good threshold yet: refine the most promising copies, then what the better threshold leaves.
-            let promising = COPIES * self.k + 16;
-            if 2 * promising < first {
-                self.pending.select_nth_unstable_by_key(promising, |p| (ordered(p.est), p.row, p.slot));
-                first = promising;
-            }
+    ) -> bool {
+        let few = candidates.len() < self.k;
+        if few {
+            self.tighten(candidates, 0);
         }
-        self.refine(frame, candidates, 0..first, &part);
-        self.settle(candidates);
-        if first < self.pending.len() {
-            self.refine(frame, candidates, first..self.pending.len(), &part);
-            self.settle(candidates);
+        let any = !self.pending.is_empty();
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(self.pending.iter().zip(0..).map(|(p, i)| u64::from(ordered(p.est)) << 32 | i));
+        let mut batch = if few { self.k + self.k / 4 + 6 } else { 0 };
+        let mut done = 0;
+        while done < order.len() {
+            // The most promising copies first, so that the threshold has fallen when the others' turn comes.
+            batch = batch.max(self.k / 4).max(16);
+            let rest = &mut order[done..];
+            if !self.sure && rest.len() > 2 * batch {
+                rest.select_nth_unstable(batch);
+            } else {
+                batch = rest.len();
+            }
+            self.refine(frame, candidates, &order[done..done + batch], &part);
+            let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
+            self.threshold = self.threshold.min(bound);
+            self.limit = self.limit.min(bound);
+            done += batch;
+            batch = 0;
+        }
+        self.order = order;
+        self.limit = self.threshold;
+        if any {
+            candidates.prune(self.threshold);
         }
         self.pending.clear();
         self.slots.clear();
         self.tightened = 0;
+        any
     }
 
+    /// Adds some of the pending copies (places in the low halves of `order`) to the candidates, with their refine
+    /// codes where there are any.
     fn refine<'p>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
-        range: std::ops::Range<usize>,
+        order: &[u64],
         part: &impl Fn(u32, u32) -> LeafPart<'p>,
     ) {
         let bytes = frame.padded() / 2;
-        for p in &self.pending[range] {
-            if beyond(p.lower, self.threshold) {
+        let at = |i: usize| order.get(i).map(|&key| &self.pending[key as u32 as usize]);
+        let mut refined = 0;
+        for n in 0..order.len() + AHEAD {
+            if let Some(ahead) = at(n)
+                && !self.sure
+                && !beyond(ahead.lower, self.limit)
+            {
+                prefetch_refine(ahead, bytes, part);
+            }
+            let Some(p) = n.checked_sub(AHEAD).and_then(at) else { continue };
+            if beyond(p.lower, self.limit) {
                 continue;
             }
             let slot = &self.slots[p.slot as usize];
             let mut c = Candidate { row: p.row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
-            if !self.sure {
-                let part = part(p.slot, p.part);
-                if let Some(r) = part.refine {
-                    let i = p.index as usize;
-                    let nibbles = &r.nibbles[i * bytes..(i + 1) * bytes];
-                    let value = frame.kernels().refine(&self.query, p.sum, nibbles);
-                    let factors =
-                        RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
-                    (c.est, c.lower) = slot.terms.refine(factors, part.norm[i], value);
-                    c.upper = c.est + (c.est - c.lower);
-                    self.refined += 1;
+            let codes = if self.sure { None } else { Some(part(p.slot, p.part)) };
+            if let Some(LeafPart { refine: Some(r), norm, .. }) = codes {
+                // The second copy of a refined row says nothing new.
+                if candidates.knows(p.row) {
+                    continue;
                 }
+                let i = p.index as usize;
+                let value =
+                    frame.kernels().refine(&self.query, p.sum, &r.nibbles[i * bytes..(i + 1) * bytes]);
+                let factors =
+                    RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
+                (c.est, c.lower) = slot.terms.refine(factors, norm[i], value);
+                c.upper = c.est + (c.est - c.lower);
+                refined += 1;
             }
             candidates.push(c);
         }
+        self.refined += refined;
     }
+}
 
-    /// Takes the threshold from the candidates and drops those beyond it.
-    fn settle(&mut self, candidates: &mut CandidateSet) {
-        let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
-        self.threshold = self.threshold.min(bound);
-        candidates.prune(self.threshold);
+fn prefetch_refine<'p>(p: &Pending, bytes: usize, part: &impl Fn(u32, u32) -> LeafPart<'p>) {
+    if let Some(r) = part(p.slot, p.part).refine {
+        let i = p.index as usize;
+        prefetch(&r.nibbles[i * bytes..(i + 1) * bytes]);
+        for column in [r.f_add, r.f_rescale, r.f_error] {
+            prefetch(&column[i..=i]);
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::nav::{Nav, NavState};
 use super::order::LeafOrder;
 use super::rerank::{Hit, Rerank};
 use super::scan::Scan;
+use pando_kernels::prefetch;
 
 /// Standard errors between an estimate and its bound, unless the query says otherwise: 0.6 % of rows lie beyond it.
 pub const DEFAULT_EPS0: f32 = 2.5;
@@ -24,6 +25,10 @@ const FIRST_STEP: usize = 2;
 const ALWAYS: usize = 8;
 /// Largest wave.
 const LARGEST_WAVE: usize = 512;
+
+/// Rows and code bytes of a part that are asked for ahead of its scan.
+const PREFETCHED_ROWS: usize = 512;
+const PREFETCHED_BYTES: usize = 16 * 1024;
 
 /// How many leaves to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -235,6 +240,9 @@ impl Searcher {
                 break;
             }
             let leaf = self.wave[i];
+            if let Some(&next) = self.wave.get(i + 1) {
+                prefetch_leaf(leaves, next, self.scan.takes_all());
+            }
             self.scan.leaf(frame, leaves.centroid(leaf), (self.rank + i - first) as u32);
             for number in 0..leaves.parts(leaf) {
                 self.scan.part(frame, &self.candidates, number, &leaves.part(leaf, number), mask);
@@ -246,11 +254,13 @@ impl Searcher {
             return 0;
         }
         let wave = &self.wave[first..];
-        self.scan.end(frame, &mut self.candidates, |slot, number| {
+        let any = self.scan.end(frame, &mut self.candidates, |slot, number| {
             leaves.part(wave[slot as usize], number as usize)
         });
+        if any {
+            self.update_estimate();
+        }
         self.rank += done;
-        self.update_estimate();
         done
     }
 
@@ -316,6 +326,23 @@ impl Searcher {
         let measured = self.rerank.hits().iter().map(|h| h.distance);
         let estimated = self.candidates.list().iter().map(|c| c.est);
         kth_smallest(&mut self.scratch, measured.chain(estimated), k)
+    }
+}
+
+/// Asks for what a scan of the leaf reads; the row numbers only if it will read them all.
+fn prefetch_leaf<L: LeafSource + ?Sized>(leaves: &L, leaf: u32, with_rows: bool) {
+    prefetch(leaves.centroid(leaf));
+    for number in 0..leaves.parts(leaf) {
+        let part = leaves.part(leaf, number);
+        // A huge part is long under way before its end is wanted.
+        let rows = part.rows.len().min(PREFETCHED_ROWS);
+        prefetch(&part.packed[..part.packed.len().min(PREFETCHED_BYTES)]);
+        for column in [part.f_add, part.f_rescale, part.norm] {
+            prefetch(&column[..rows]);
+        }
+        if with_rows {
+            prefetch(&part.rows[..rows]);
+        }
     }
 }
 

@@ -60,6 +60,32 @@ fn hidden_rows_never_count() {
 }
 
 #[test]
+fn wrong_bounds_cost_recall_but_never_rows() {
+    // With eps0 near zero nearly every bound is wrong, between 1-bit and refine codes above all.
+    for metric in METRICS {
+        for refine in [true, false] {
+            let (index, queries) = sample(2500, 16, 20, Shape { refine, ..shape(metric) });
+            let mut searcher = Searcher::new();
+            for (i, query) in queries.iter().enumerate() {
+                for eps0 in [0.0, 0.2, 1.0, 2.5] {
+                    for effort in EFFORTS {
+                        let k = [1, 2, 10, 37, 300, 2499, 2500, 2600][i % 8];
+                        let params = SearchParams { k, eps0, effort };
+                        let mask = |row: u64| i % 2 == 1 && row % 5 == 0;
+                        let live = (0..2500).filter(|&place| !mask(row_number(place))).count();
+                        let mut found = index.search(&mut searcher, query, &params, &mask);
+                        assert_eq!(found.len(), k.min(live), "{metric} {refine} {eps0} {effort:?} {k}");
+                        found.sort_unstable();
+                        found.dedup();
+                        assert_eq!(found.len(), k.min(live));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn no_leaves() {
     let frame = Arc::new(Frame::new(Kernels::detect(), Metric::Cosine, 3, vec![0.0; 12]));
     let nav = Nav::empty(frame.clone());
