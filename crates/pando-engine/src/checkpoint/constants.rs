@@ -1,4 +1,18 @@
 //! Constants of algorithm version 0 that decide bytes. Change one only with a measurement, and with a new version.
+//!
+//! Measured with `measure_growth_by_a_hundredth` (minilm-wordnet, 96,414 rows of 384 dimensions, then twenty checkpoints
+//! of 1% each; share of the index's bytes written by one, segments included):
+//!
+//! | superseded / delta percent, segment fan | mean written | index bytes over live bytes at the end |
+//! |---|---|---|
+//! | 25 / 25, 4 | 14.6% | 2.0 |
+//! | 60 / 60, 4 | 13.8% | 2.1 |
+//! | 100 / 100, 4 | 14.4% | 1.8 |
+//! | 50 / 50, 8 | 12.4% | 2.6 |
+//! | 50 / 50, 8, deltas of one age in packs of their own (as it is) | 13.9% (of a smaller index) | 1.2 |
+//!
+//! Half of what is written are codes that the tree's rounds make anew (2 to 4% of all rows a checkpoint, three quarters of
+//! them in neighbours of a split leaf that lost a few rows); the rest are codes copied when deltas and bases are merged.
 
 /// A plan covers at most so many rows …
 pub const PLAN_ROWS: u64 = 4_194_304;

@@ -4,11 +4,11 @@
 //! Repeated or raced it writes the same objects; everything exists before the head is created; who loses that race drops
 //! its work. One run, in order:
 //!
-//! 1. [`plan`]: create or read the plan. 2. [`fold`]: collapse the plan's entries to the last operation of each id.
-//! 3. [`lookup`]: rows of the parent that die. 4. [`parent`]: its tree, read back from leaf and centroid blocks.
-//! 5. build or advance the tree (`pando_tree`), reading vectors through [`vectors`]; [`gate`]: law 4.
-//! 6. [`segments`], [`encode`], [`ids`], [`deaths`], [`window`]: what changed, into segments and packs.
-//! 7. [`calibrate`], then [`publish`]: manifest and head.
+//! 1. `plan`: create or read the plan. 2. `fold`: collapse the plan's entries to the last operation of each id.
+//! 3. `lookup`: rows of the parent that die. 4. `parent`: its tree, read back from leaf and centroid blocks.
+//! 5. build or advance the tree (`pando_tree`), reading vectors through `vectors`; `gate`: law 4.
+//! 6. `segments`, `encode`, `ids`, `deaths`, `window`: what changed, into segments and packs.
+//! 7. `calibrate`, then `publish`: manifest and head.
 //!
 //! Memory: vectors and codes stay within [`Surroundings::memory`] (pages of vectors a quarter, the tree's buffers a
 //! third, blocks being written a quarter, new rows kept in memory a quarter while there is no other use); the tree takes
