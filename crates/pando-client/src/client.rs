@@ -12,7 +12,7 @@ use pando_proto::{MAX_MESSAGE_BYTES, MAX_WIRE_BYTES};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, deepest};
 use crate::ingest::{Ingest, IngestOptions};
 use crate::retry::RetryPolicy;
 
@@ -298,12 +298,4 @@ async fn last<M, T>(
 
 fn cut_short() -> Error {
     Error::local(Code::Unavailable, "CUT_SHORT", "the server's answer ended before its result")
-}
-
-/// The innermost cause: "Connection refused" says more than "transport error".
-fn deepest(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => deepest(source),
-        None => error.to_string(),
-    }
 }

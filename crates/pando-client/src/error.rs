@@ -52,6 +52,14 @@ impl Error {
 
 impl From<Status> for Error {
     fn from(status: Status) -> Self {
+        // A status with a cause was made on this side: no server sent it.
+        if let Some(cause) = std::error::Error::source(&status)
+            && status.details().is_empty()
+            && !matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
+        {
+            let words = format!("the connection to the server was lost: {}", deepest(cause));
+            return Self::local(Code::Unavailable, "CONNECTION_LOST", words);
+        }
         let details = status.get_error_details();
         let info = details.error_info();
         let message = match (status.message(), details.request_info()) {
@@ -67,5 +75,13 @@ impl From<Status> for Error {
             record: info.and_then(|info| info.metadata.get("record")?.parse().ok()),
             error_id: details.request_info().map(|request| request.request_id.clone()),
         }
+    }
+}
+
+/// The innermost cause: "Connection refused" says more than "transport error".
+pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => deepest(source),
+        None => error.to_string(),
     }
 }

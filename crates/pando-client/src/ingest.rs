@@ -5,12 +5,13 @@
 //! acknowledged is sent again under the same idempotency keys, so that nothing is written twice.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::utils::batches_to_flight_data;
 use arrow_flight::{FlightData, FlightDescriptor, PutResult};
-use arrow_schema::SchemaRef;
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_schema::{Schema, SchemaRef};
 use pando_proto::{MAX_MESSAGE_BYTES, MAX_WIRE_BYTES};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -19,6 +20,9 @@ use tonic::{Code, Streaming};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
+
+/// How long a stream whose batches are all acknowledged may take to close.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// How a stream of batches is read by the server.
 #[derive(Clone, Debug)]
@@ -113,8 +117,12 @@ impl Ingest {
         while !self.pending.is_empty() {
             self.acknowledged().await?;
         }
-        // Every batch is acknowledged: what the end of the stream says cannot change that.
-        self.stream = None;
+        if let Some(Open { sender, mut answers }) = self.stream.take() {
+            drop(sender);
+            // Every batch is acknowledged: what the end of the stream says cannot change that.
+            let end = async { while let Ok(Some(_)) = answers.message().await {} };
+            let _ = tokio::time::timeout(CLOSING, end).await;
+        }
         Ok(self.summary.clone())
     }
 
@@ -187,10 +195,7 @@ impl Ingest {
     async fn connect(&self) -> Result<Open, tonic::Status> {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(schema) = &self.schema {
-            let empty = RecordBatch::new_empty(schema.clone());
-            let mut first = batches_to_flight_data(schema, [&empty])
-                .map_err(|error| tonic::Status::invalid_argument(error.to_string()))?
-                .swap_remove(0);
+            let mut first = Encoder::new(schema).schema;
             first.flight_descriptor = Some(FlightDescriptor::new_path(vec![self.collection.clone()]));
             let columns = json!({
                 "id_column": self.options.id_column,
@@ -207,13 +212,39 @@ impl Ingest {
     }
 }
 
-/// The messages of one batch: its dictionaries, then itself with a key of its own.
+/// Encodes one message stream. Dictionaries get their numbers from the schema.
+struct Encoder {
+    schema: FlightData,
+    dictionaries: DictionaryTracker,
+}
+
+impl Encoder {
+    fn new(schema: &Schema) -> Self {
+        let mut dictionaries = DictionaryTracker::new(false);
+        let schema = IpcDataGenerator::default().schema_to_bytes_with_dictionary_tracker(
+            schema,
+            &mut dictionaries,
+            &IpcWriteOptions::default(),
+        );
+        Self { schema: schema.into(), dictionaries }
+    }
+}
+
+/// The messages of one batch: its dictionaries, then itself with a key of its own. They stand alone after the schema, so that they
+/// can be sent again on another stream.
 fn encode(batch: &RecordBatch) -> Result<Vec<FlightData>> {
     let cannot = |words: String| Error::local(Code::InvalidArgument, "BAD_BATCH", words);
-    let mut messages = batches_to_flight_data(&batch.schema(), [batch])
+    let mut encoder = Encoder::new(batch.schema_ref());
+    let (dictionaries, batch_message) = IpcDataGenerator::default()
+        .encode(
+            batch,
+            &mut encoder.dictionaries,
+            &IpcWriteOptions::default(),
+            &mut IpcWriteContext::default(),
+        )
         .map_err(|error| cannot(format!("a batch cannot be sent: {error}")))?;
-    messages.remove(0);
-    let Some(last) = messages.last_mut() else { return Err(cannot("a batch has no message".into())) };
+    let mut messages: Vec<FlightData> = dictionaries.into_iter().map(Into::into).collect();
+    let mut last = FlightData::from(batch_message);
     if last.data_body.len() > MAX_MESSAGE_BYTES {
         return Err(cannot(format!(
             "a batch of {} rows has {} bytes, more than the 64 MiB that a batch may have; send fewer rows at a time",
@@ -222,5 +253,6 @@ fn encode(batch: &RecordBatch) -> Result<Vec<FlightData>> {
         )));
     }
     last.app_metadata = json!({ "idempotency_key": uuid::Uuid::new_v4().to_string() }).to_string().into();
+    messages.push(last);
     Ok(messages)
 }

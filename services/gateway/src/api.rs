@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use pando_engine::{Engine, api};
-use pando_format::Rows;
+use pando_format::{Rows, check_collection_name};
 use pando_proto::v1;
 use pando_proto::v1::admin_service_server::AdminService;
 use pando_proto::v1::collection_service_server::CollectionService;
@@ -69,6 +69,10 @@ impl Api {
     }
 }
 
+fn bad_page_token(token: &str) -> Status {
+    invalid("BAD_PAGE_TOKEN", format!("page_token is {token:?}, which no page gave"))
+}
+
 /// Runs work that takes milliseconds of CPU off the threads that serve sockets.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Status> + Send + 'static,
@@ -104,6 +108,9 @@ impl CollectionService for Api {
     ) -> Answer<v1::ListCollectionsResponse> {
         let request = request.into_inner();
         let size = limits::page_size(request.page_size)? as usize;
+        if !request.page_token.is_empty() && check_collection_name(&request.page_token).is_err() {
+            return Err(bad_page_token(&request.page_token));
+        }
         let mut names = self.engine.list_collections().await.map_err(status)?;
         names.retain(|name| *name > request.page_token);
         let more = names.len() > size;
@@ -125,9 +132,7 @@ impl CollectionService for Api {
         let size = limits::page_size(request.page_size)? as usize;
         let before: u64 = match request.page_token.as_str() {
             "" => u64::MAX,
-            token => token.parse().map_err(|_| {
-                invalid("BAD_PAGE_TOKEN", format!("page_token is {token:?}, which no page gave"))
-            })?,
+            token => token.parse().map_err(|_| bad_page_token(token))?,
         };
         let roots = self.engine.list_roots(&request.collection).await.map_err(status)?;
         let mut roots =
@@ -194,6 +199,13 @@ impl RecordService for Api {
                 return Err(invalid("SELECTOR_MISSING", words));
             }
         };
+        if ids.is_empty() {
+            // Nothing to write: the answer is where the collection stands.
+            let counted =
+                self.engine.count(&request.collection, api::Consistency::Strong, api::At::Now).await;
+            let token = Some(convert::token(counted.map_err(status)?.token));
+            return Ok(Response::new(v1::DeleteResponse { token, deleted: 0 }));
+        }
         let deleted = self
             .engine
             .delete_ids(&request.collection, ids, key)

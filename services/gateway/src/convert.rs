@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use pando_engine::{Error, api};
-use pando_format::{AttributeType, RecordId, RootId, Rows, RowsBuilder, Value};
+use pando_format::{AttributeType, InputError, RecordId, RootId, Rows, RowsBuilder, Value};
 use pando_proto::v1;
 use tonic::Status;
 use uuid::Uuid;
 
 use crate::errors::{invalid, status};
 
-type Result<T> = std::result::Result<T, Status>;
+type Result<T, E = Status> = std::result::Result<T, E>;
 
 /// An id of a request; `at` says where it stands.
 pub fn record_id(id: Option<v1::Id>, at: impl Fn() -> String) -> Result<RecordId> {
@@ -72,40 +72,43 @@ fn wire_value(value: Value) -> v1::Value {
 pub fn rows(records: Vec<v1::Record>, dimension: usize) -> Result<Rows> {
     let mut builder = RowsBuilder::new(dimension);
     for (i, record) in records.into_iter().enumerate() {
-        let place = || format!("records[{i}]");
-        let named = |reason, message: String| status(Error::invalid(reason, message).with_record(i as u64));
-        let id = match record.id.and_then(|id| id.kind) {
-            Some(v1::id::Kind::Number(number)) => RecordId::U64(number),
-            Some(v1::id::Kind::Text(text)) => RecordId::Str(text),
-            None => return Err(named("INVALID_ID", format!("{} has no id", place()))),
-        };
-        id.check().map_err(|error| named("INVALID_ID", format!("{}: {error}", place())))?;
-        let mut attributes = Vec::with_capacity(record.attributes.len());
-        for (name, attribute) in record.attributes {
-            let Some(attribute) = value(attribute) else {
-                let words = format!("{} (id {id}): attribute {name:?} has no value; leave it out", place());
-                return Err(named("VALUE_MISSING", words));
-            };
-            attributes.push((name, attribute));
-        }
-        let vector = record.vector.unwrap_or_default().values;
-        if vector.len() != dimension {
-            let words = format!(
-                "{} (id {id}): the vector has {} elements, the collection has dimension {dimension}",
-                place(),
-                vector.len()
-            );
-            return Err(named("DIMENSION_MISMATCH", words));
-        }
-        if let Some(element) = vector.iter().position(|x| !x.is_finite()) {
-            let words =
-                format!("{} (id {id}): element {element} of the vector is {}", place(), vector[element]);
-            return Err(named("NON_FINITE_VECTOR", words));
-        }
-        let pairs = attributes.iter().map(|(name, value)| (name.as_str(), value));
-        builder.push(id, &vector, pairs).map_err(|error| status(error.into()))?;
+        push(&mut builder, i, record, dimension).map_err(status)?;
     }
     builder.finish().map_err(|error| status(error.into()))
+}
+
+/// Adds record `i` of a call.
+fn push(builder: &mut RowsBuilder, i: usize, record: v1::Record, dimension: usize) -> Result<(), Error> {
+    let bad_id = |what: &str| Error { reason: "INVALID_ID", ..InputError::row(i, "id", what).into() };
+    let id = match record.id.and_then(|id| id.kind) {
+        Some(v1::id::Kind::Number(number)) => RecordId::U64(number),
+        Some(v1::id::Kind::Text(text)) => RecordId::Str(text),
+        None => return Err(bad_id("there is no id")),
+    };
+    id.check().map_err(|error| bad_id(&error.what))?;
+    let bad = |reason, column: &str, what: String| Error {
+        reason,
+        ..InputError::row(i, column, what).with_id(&id).into()
+    };
+    let mut attributes = Vec::with_capacity(record.attributes.len());
+    for (name, attribute) in record.attributes {
+        let Some(attribute) = value(attribute) else {
+            return Err(bad("VALUE_MISSING", &name, "the attribute has no value; leave it out".into()));
+        };
+        attributes.push((name, attribute));
+    }
+    let vector = record.vector.unwrap_or_default().values;
+    if vector.len() != dimension {
+        let what =
+            format!("the vector has {} elements, the collection has dimension {dimension}", vector.len());
+        return Err(bad("DIMENSION_MISMATCH", "vector", what));
+    }
+    if let Some(element) = vector.iter().position(|x| !x.is_finite()) {
+        let what = format!("element {element} is {}", vector[element]);
+        return Err(bad("NON_FINITE_VECTOR", "vector", what));
+    }
+    let pairs = attributes.iter().map(|(name, value)| (name.as_str(), value));
+    Ok(builder.push(id.clone(), &vector, pairs)?)
 }
 
 pub fn wire_record(record: api::Record) -> v1::Record {
@@ -197,6 +200,9 @@ pub fn wire_metric(metric: api::Metric) -> v1::Metric {
     }
 }
 
+/// Seconds that log entries may be kept: a minute to ten years.
+const LOG_RETENTION: std::ops::RangeInclusive<u64> = 60..=315_360_000;
+
 /// The configuration of a new collection, defaults filled in. Names and ranges are the engine's to check.
 pub fn create(config: Option<v1::CollectionConfig>) -> Result<api::CreateCollection> {
     let Some(config) = config else { return Err(invalid("CONFIG_MISSING", "config is missing")) };
@@ -208,6 +214,11 @@ pub fn create(config: Option<v1::CollectionConfig>) -> Result<api::CreateCollect
             return Err(invalid("INVALID_COPIES", format!("config.copies is {copies}; it must be 1 or 2")));
         }
     };
+    if let Some(seconds) = config.log_retention_seconds.filter(|seconds| !LOG_RETENTION.contains(seconds)) {
+        let words =
+            format!("config.log_retention_seconds is {seconds}; it must be 60 to {}", LOG_RETENTION.end());
+        return Err(invalid("INVALID_LOG_RETENTION", words));
+    }
     Ok(api::CreateCollection {
         copies,
         refine: config.refine.unwrap_or(defaults.refine),

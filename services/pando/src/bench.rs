@@ -122,7 +122,7 @@ pub async fn run(server: &str, args: &cli::Bench, printer: Printer) -> Result<()
         args.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e6),
         "--rate must be above 0 and at most 1000000"
     );
-    let vectors = vectors::load(&args.vectors.vectors, "vector")?;
+    let vectors = vectors::load(&args.vectors.vectors, &args.vectors.vector_column)?;
     let options = ConnectOptions { retry: RetryPolicy::NEVER, ..ConnectOptions::default() };
     let mut clients = Vec::new();
     for _ in 0..args.concurrency {
@@ -151,8 +151,8 @@ async fn truth(client: &Client, args: &cli::Bench, plan: &Plan) -> Result<Vec<Tr
     if let Some(path) = &args.truth {
         let rows = vectors::load_truth(path)?;
         ensure!(
-            rows.len() >= plan.vectors.len(),
-            "{}: it has {} rows for {} queries",
+            rows.len() == plan.vectors.len(),
+            "{}: it has {} rows for {} queries; it must have one for each",
             path.display(),
             rows.len(),
             plan.vectors.len()

@@ -123,14 +123,23 @@ pub struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Memory for cached blocks, vectors and what is not yet in a root
-    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = memory)]
     pub cache_memory: ByteSize,
     /// Memory for a compaction's buffers. It changes how long one takes, not what it makes
-    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = memory)]
     pub compactor_memory: ByteSize,
     /// Compact by itself when enough was written
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     pub auto_compact: bool,
+}
+
+/// With less nothing runs well.
+const LEAST_MEMORY: ByteSize = ByteSize::mib(16);
+
+/// An amount of memory such as `256MiB`.
+fn memory(text: &str) -> Result<ByteSize, String> {
+    let bytes: ByteSize = text.parse().map_err(|_| "write it as 256MiB or 4GiB".to_owned())?;
+    if bytes < LEAST_MEMORY { Err(format!("it must be at least {LEAST_MEMORY}")) } else { Ok(bytes) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -207,6 +216,9 @@ pub struct Vectors {
     /// File of query vectors: .npy .fvecs .parquet .arrow .jsonl
     #[arg(long, value_name = "FILE")]
     pub vectors: PathBuf,
+    /// The column of vectors, where the file has columns
+    #[arg(long, value_name = "COLUMN", default_value = "vector")]
+    pub vector_column: String,
     /// Results for each vector, 1 to 10000
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top_k: u32,

@@ -26,7 +26,7 @@ pub async fn run(client: &Client, args: &cli::Ingest, printer: Printer) -> Resul
         _ => error.into(),
     })?;
     let options = ReadOptions {
-        id_column: args.id_column.clone(),
+        id_column: Some(args.id_column.clone()),
         vector_column: args.vector_column.clone(),
         float_attributes: float_attributes(&described),
         ..ReadOptions::default()
@@ -36,12 +36,11 @@ pub async fn run(client: &Client, args: &cli::Ingest, printer: Printer) -> Resul
     let total = source.rows.unwrap_or(0).saturating_sub(args.skip_rows);
     let batches = read(files::skip(source.batches, args.skip_rows));
 
-    let columns = IngestOptions {
-        // Files without columns are given these names.
-        id_column: if has_columns(args) { args.id_column.clone() } else { "id".into() },
-        vector_column: if has_columns(args) { args.vector_column.clone() } else { "vector".into() },
-        ..IngestOptions::default()
-    };
+    let mut columns = IngestOptions::default();
+    if files::has_columns(&args.file) {
+        columns.id_column.clone_from(&args.id_column);
+        columns.vector_column.clone_from(&args.vector_column);
+    }
     let mut ingest = client.ingest(&args.name, columns);
     let mut bar = Bar::new("ingesting", "rows", total);
     let sent = async {
@@ -68,11 +67,6 @@ pub async fn run(client: &Client, args: &cli::Ingest, printer: Printer) -> Resul
         },
     );
     Ok(())
-}
-
-fn has_columns(args: &cli::Ingest) -> bool {
-    let extension = args.file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    !matches!(extension.to_ascii_lowercase().as_str(), "npy" | "fvecs")
 }
 
 fn float_attributes(described: &proto::Collection) -> BTreeSet<String> {

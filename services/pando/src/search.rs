@@ -23,7 +23,7 @@ impl cli::Effort {
 }
 
 pub async fn query(client: &Client, args: &cli::Query, printer: Printer) -> Result<()> {
-    let vectors = vectors::load(&args.vectors.vectors, "vector")?;
+    let vectors = vectors::load(&args.vectors.vectors, &args.vectors.vector_column)?;
     let template = proto::QueryRequest {
         collection: args.name.clone(),
         top_k: args.vectors.top_k,
@@ -125,7 +125,7 @@ fn answer_text(number: usize, answer: &proto::QueryAnswer) -> String {
 }
 
 pub async fn recall(client: &Client, args: &cli::Recall, printer: Printer) -> Result<()> {
-    let vectors = vectors::load(&args.vectors.vectors, "vector")?;
+    let vectors = vectors::load(&args.vectors.vectors, &args.vectors.vector_column)?;
     let mut bar = Bar::new("measuring recall", "queries", vectors.len() as u64);
     let request = proto::MeasureRecallRequest {
         collection: args.name.clone(),
@@ -148,7 +148,7 @@ pub async fn recall(client: &Client, args: &cli::Recall, printer: Printer) -> Re
         },
         || {
             format!(
-                "recall@{} of {} queries: mean {:.4}, 5% of queries below {:.2}, worst {:.2}",
+                "recall@{} of {} queries: mean {:.4}; 95% of queries reach {:.2}, the worst {:.2}",
                 report.top_k,
                 count(report.queries),
                 report.mean,

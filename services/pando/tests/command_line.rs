@@ -22,6 +22,7 @@ fn exit_codes_tell_a_wrong_command_from_a_failed_one() {
         &["serve", "--data-dir", "d", "--role", "king"],
         &["serve", "--data-dir", "d", "--auto-compact", "maybe"],
         &["serve", "--data-dir", "d", "--cache-memory", "much"],
+        &["serve", "--data-dir", "d", "--cache-memory", "12"],
     ] {
         assert_eq!(pando(wrong).status.code(), Some(2), "{wrong:?}");
     }

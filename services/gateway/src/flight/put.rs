@@ -242,7 +242,13 @@ impl Checks {
         }
         let header = arrow_ipc::root_as_message(&message.data_header)
             .map_err(|error| malformed(FlightError::DecodeError(error.to_string())))?;
-        if let Some(dictionary) = header.header_as_dictionary_batch() {
+        let dictionary = header.header_as_dictionary_batch();
+        let batch = header.header_as_record_batch().or(dictionary.and_then(|dictionary| dictionary.data()));
+        if batch.is_some_and(|batch| batch.compression().is_some()) {
+            let words = "the bodies of the messages are compressed; send them uncompressed";
+            return Err(invalid("COMPRESSED_ARROW", words));
+        }
+        if let Some(dictionary) = dictionary {
             let kept = self.dictionaries.entry(dictionary.id()).or_default();
             *kept = if dictionary.isDelta() { *kept + bytes } else { bytes };
             let total: usize = self.dictionaries.values().sum();

@@ -1,11 +1,15 @@
 //! DoPut: acknowledgements, streams that end early or never begin, columns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
+use arrow_array::types::Int8Type;
+use arrow_array::{ArrayRef, DictionaryArray, RecordBatch};
 use arrow_flight::{FlightData, FlightDescriptor};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use futures::StreamExt;
-use pando_client::{Code, IngestOptions};
+use pando_client::{Code, IngestOptions, proto};
 use pando_gateway::Settings;
 
 use crate::fixture::{Fixture, batch, messages, reason};
@@ -137,5 +141,54 @@ async fn the_client_sends_ahead_and_counts_what_is_durable() {
     let mut ingest = fixture.client.ingest("c", IngestOptions::default());
     ingest.send(&batch(0, 1, 7)).await.unwrap();
     assert_eq!(ingest.finish().await.unwrap_err().code, Code::InvalidArgument);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dictionaries_change_from_batch_to_batch() {
+    let fixture = Fixture::start().await;
+    fixture.create("c", 2).await;
+    let colours = |first: u64, names: [&str; 2]| {
+        let plain = batch(first, 3, 2);
+        let colours = DictionaryArray::<Int8Type>::from_iter([Some(names[0]), None, Some(names[1])]);
+        let colours: ArrayRef = Arc::new(colours);
+        let columns =
+            [("id", plain.column(0).clone()), ("vector", plain.column(1).clone()), ("colour", colours)];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let mut ingest = fixture.client.ingest("c", IngestOptions::default());
+    ingest.send(&colours(0, ["red", "blue"])).await.unwrap();
+    ingest.send(&colours(3, ["green", "red"])).await.unwrap();
+    ingest.finish().await.unwrap();
+    let request = proto::FetchRequest {
+        collection: "c".into(),
+        ids: (0..6u64).map(Into::into).collect(),
+        include: Some(proto::Include { all_attributes: true, ..Default::default() }),
+        ..Default::default()
+    };
+    let found = fixture.client.fetch(request).await.unwrap().results.into_iter().map(|result| {
+        let colour = result.record.unwrap().attributes.remove("colour")?.kind?;
+        let proto::value::Kind::String(colour) = colour else { panic!("{colour:?}") };
+        Some(colour)
+    });
+    let found: Vec<Option<String>> = found.collect();
+    let expected = [Some("red"), None, Some("blue"), Some("green"), None, Some("red")];
+    assert_eq!(found, expected.map(|colour| colour.map(str::to_owned)));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_bodies_are_refused_by_name() {
+    let fixture = Fixture::start().await;
+    fixture.create("c", 64).await;
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+    let whole = batch(0, 100, 64);
+    let (_, compressed) = IpcDataGenerator::default()
+        .encode(&whole, &mut DictionaryTracker::new(false), &options, &mut IpcWriteContext::default())
+        .unwrap();
+    let schema = messages("c", &[whole]).swap_remove(0);
+    let refused = fixture.put(futures::stream::iter([schema, compressed.into()])).await.1.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::InvalidArgument, "COMPRESSED_ARROW"));
+    assert_eq!(fixture.count("c").await, 0);
     fixture.stop().await;
 }

@@ -157,8 +157,14 @@ impl Lines {
             if self.text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let value = serde_json::from_slice(&self.text).with_context(|| {
-                format!("line {} is not JSON; the file holds one object a line", self.number)
+            let value = serde_json::from_slice(&self.text).map_err(|error| {
+                let what = error.to_string();
+                let what = what.split(" at line ").next().unwrap_or_default();
+                anyhow::anyhow!(
+                    "line {}, column {} is not JSON ({what}); the file holds one object a line",
+                    self.number,
+                    error.column()
+                )
             })?;
             match value {
                 Value::Object(object) => return Ok(Some(object)),
@@ -182,14 +188,14 @@ fn survey(path: &Path, options: &ReadOptions) -> Result<Option<Layout>> {
                 options.vector_column
             ),
         };
-        let text_ids = match object.get(&options.id_column) {
-            Some(Value::String(_)) => true,
-            Some(Value::Number(id)) if id.is_u64() => false,
-            Some(other) => {
+        let text_ids = match options.id_column.as_ref().map(|column| (column, object.get(column))) {
+            None | Some((_, Some(Value::String(_)))) => true,
+            Some((_, Some(Value::Number(id)))) if id.is_u64() => false,
+            Some((_, Some(other))) => {
                 bail!("line {number}: the id is {other}; it must be text or a whole number from 0")
             }
-            None => {
-                bail!("line {number} has no {:?}; name the right key with --id-column", options.id_column)
+            Some((column, None)) => {
+                bail!("line {number} has no {column:?}; name the right key with --id-column")
             }
         };
         let found = layout.get_or_insert_with(|| Layout {
@@ -211,7 +217,7 @@ fn survey(path: &Path, options: &ReadOptions) -> Result<Option<Layout>> {
             "line {number}: some ids are numbers and some are text; put them into two files"
         );
         for (name, value) in object {
-            if name == options.id_column || name == options.vector_column {
+            if Some(&name) == options.id_column.as_ref() || name == options.vector_column {
                 continue;
             }
             let ty = Type::of(&value).with_context(|| format!("line {number}: {name:?}"))?;
@@ -249,10 +255,9 @@ impl Layout {
         let id = if self.text_ids { DataType::Utf8 } else { DataType::UInt64 };
         let item = Arc::new(Field::new("item", DataType::Float32, true));
         let vector = DataType::FixedSizeList(item, self.dimension as i32);
-        let mut fields = vec![
-            Field::new(&options.id_column, id, false),
-            Field::new(&options.vector_column, vector, false),
-        ];
+        let mut fields = Vec::new();
+        fields.extend(options.id_column.as_ref().map(|column| Field::new(column, id, false)));
+        fields.push(Field::new(&options.vector_column, vector, false));
         fields.extend(self.attributes.iter().map(|(name, ty)| {
             let ty = match ty {
                 Type::One(kind) => kind.data_type(),
@@ -279,7 +284,9 @@ impl Layout {
         if objects.is_empty() {
             return Ok(None);
         }
-        let mut arrays = vec![self.ids(&objects, options)?, self.vectors(&objects, options)?];
+        let mut arrays = Vec::new();
+        arrays.extend(options.id_column.as_ref().map(|column| self.ids(&objects, column)));
+        arrays.push(self.vectors(&objects, options)?);
         for (name, ty) in &self.attributes {
             let values = objects.iter().map(|(_, object)| object.get(name));
             arrays.push(match ty {
@@ -290,10 +297,10 @@ impl Layout {
         Ok(Some(RecordBatch::try_new(schema.clone(), arrays)?))
     }
 
-    fn ids(&self, objects: &[(u64, Map<String, Value>)], options: &ReadOptions) -> Result<ArrayRef> {
-        let ids = objects.iter().map(|(_, object)| object.get(&options.id_column));
+    fn ids(&self, objects: &[(u64, Map<String, Value>)], column: &str) -> ArrayRef {
+        let ids = objects.iter().map(|(_, object)| object.get(column));
         // The survey saw every line; a file that changed meanwhile is refused by the server as a null id.
-        Ok(if self.text_ids {
+        if self.text_ids {
             let mut builder = StringBuilder::new();
             ids.for_each(|id| builder.append_option(id.and_then(Value::as_str)));
             Arc::new(builder.finish())
@@ -301,7 +308,7 @@ impl Layout {
             let mut builder = UInt64Builder::new();
             ids.for_each(|id| builder.append_option(id.and_then(Value::as_u64)));
             Arc::new(builder.finish())
-        })
+        }
     }
 
     fn vectors(&self, objects: &[(u64, Map<String, Value>)], options: &ReadOptions) -> Result<ArrayRef> {

@@ -26,8 +26,8 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 /// How a file is read.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// The column of ids, where the file has columns.
-    pub id_column: String,
+    /// The column of ids, where the file has columns; `None` when nobody needs ids.
+    pub id_column: Option<String>,
     /// The column of vectors, where the file has columns.
     pub vector_column: String,
     /// Bytes that a batch aims at.
@@ -39,7 +39,7 @@ pub struct ReadOptions {
 impl Default for ReadOptions {
     fn default() -> Self {
         Self {
-            id_column: "id".into(),
+            id_column: Some("id".into()),
             vector_column: "vector".into(),
             batch_bytes: 8 << 20,
             float_attributes: BTreeSet::new(),
@@ -75,6 +75,12 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
     Ok(Source { rows: source.rows, batches: Box::new(batches) })
 }
 
+/// Whether a file of this ending has named columns; in others the columns are `id` and `vector`.
+pub fn has_columns(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    !matches!(extension.to_ascii_lowercase().as_str(), "npy" | "fvecs")
+}
+
 /// Leaves out the first `rows` rows.
 pub fn skip(batches: Batches, rows: u64) -> Batches {
     let mut left = rows;
@@ -103,7 +109,8 @@ fn positions(first: u64, dimension: usize, elements: ArrayRef) -> Result<RecordB
 
 /// Checks that a file's schema has the id and the vector column.
 fn check_columns(schema: &Schema, options: &ReadOptions) -> Result<()> {
-    for (wanted, flag) in [(&options.id_column, "--id-column"), (&options.vector_column, "--vector-column")] {
+    let id = options.id_column.as_ref().map(|column| (column, "--id-column"));
+    for (wanted, flag) in id.into_iter().chain([(&options.vector_column, "--vector-column")]) {
         if schema.column_with_name(wanted).is_none() {
             let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
             bail!("there is no column {wanted:?}; the file has {names:?}: name the right one with {flag}");

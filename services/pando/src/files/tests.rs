@@ -8,7 +8,8 @@ use arrow_array::builder::{Float64Builder, ListBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float64Type, Int64Type, UInt64Type};
 use arrow_array::{Array, Int64Array, StringArray};
-use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::DataType;
 use half::f16;
 
@@ -227,7 +228,7 @@ fn parquet_and_arrow_keep_their_columns() {
     writer.finish().unwrap();
 
     let options =
-        ReadOptions { id_column: "key".into(), vector_column: "emb".into(), ..ReadOptions::default() };
+        ReadOptions { id_column: Some("key".into()), vector_column: "emb".into(), ..ReadOptions::default() };
     for name in ["a.parquet", "a.arrow", "s.arrow"] {
         let batches = read(&path(name), &options).unwrap();
         let all = arrow_select_concat(&batches);
@@ -252,6 +253,30 @@ fn parquet_and_arrow_keep_their_columns() {
 fn arrow_select_concat(batches: &[RecordBatch]) -> RecordBatch {
     assert_eq!(batches.len(), 1, "small files are one batch");
     batches[0].clone()
+}
+
+#[test]
+fn compressed_arrow_files_are_read() {
+    let folder = Folder::new();
+    let batch = positions(0, 64, Arc::new(arrow_array::Float32Array::from(vec![0.5; 6400]))).unwrap();
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let path = folder.0.path().join("c.arrow");
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let mut writer =
+            FileWriter::try_new_with_options(File::create(&path).unwrap(), &batch.schema(), options).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(read(&path, &ReadOptions::default()).unwrap()[0], batch);
+    }
+}
+
+#[test]
+fn query_vectors_need_no_ids() {
+    let folder = Folder::new();
+    let file = folder.write("q.jsonl", b"{\"emb\": [1, 2]}\n{\"emb\": [3, 4], \"text\": \"x\"}\n");
+    assert_eq!(vectors::load(&file, "emb").unwrap(), [vec![1.0, 2.0], vec![3.0, 4.0]]);
+    let error = format!("{:#}", vectors::load(&file, "vector").unwrap_err());
+    assert!(error.contains("--vector-column") && !error.contains("--id-column"), "{error}");
 }
 
 #[test]

@@ -9,16 +9,17 @@ use arrow_array::types::Float32Type;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field};
 
-use super::{ReadOptions, npy, open};
+use super::{ReadOptions, has_columns, npy, open};
 
 /// The vectors of a file; at least one.
 pub fn load(path: &Path, vector_column: &str) -> Result<Vec<Vec<f32>>> {
-    let mut options = ReadOptions { vector_column: vector_column.to_owned(), ..ReadOptions::default() };
-    // A file of queries needs no ids.
-    options.id_column = options.vector_column.clone();
+    let options =
+        ReadOptions { id_column: None, vector_column: vector_column.to_owned(), ..ReadOptions::default() };
+    // Files without columns have one of this name.
+    let column = if has_columns(path) { vector_column } else { "vector" };
     let mut vectors = Vec::new();
     for batch in open(path, &options)?.batches {
-        extend(&mut vectors, &batch?, vector_column).with_context(|| path.display().to_string())?;
+        extend(&mut vectors, &batch?, column).with_context(|| path.display().to_string())?;
     }
     ensure!(!vectors.is_empty(), "{}: it holds no vectors", path.display());
     Ok(vectors)
