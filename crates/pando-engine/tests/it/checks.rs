@@ -163,7 +163,12 @@ impl<'a> Checker<'a> {
             let hits = answer.iter().filter(|(_, distance)| *distance <= last).count();
             recall += if truth.is_empty() { 1.0 } else { hits as f64 / truth.len() as f64 };
         }
-        recall / queries.len().max(1) as f64
+        let recall = recall / queries.len().max(1) as f64;
+        if std::env::var_os("PANDO_SHOW").is_some() {
+            let scanned = default.iter().map(|a| a.work.leaves_scanned).sum::<u64>() as f64 / default.len() as f64;
+            eprintln!("{} of {}: recall {recall:.4} at k = {k}, {scanned:.1} leaves", self.metric, model.0.len());
+        }
+        recall
     }
 
     /// The share of these records that are the first answer to their own vector (or as near as it).
@@ -175,7 +180,11 @@ impl<'a> Checker<'a> {
             let own = queries.iter().map(|q| distance_of(self.metric, q, q));
             first += answers.iter().zip(own).filter(|(a, own)| a.matches[0].distance <= *own).count();
         }
-        first as f64 / ids.len().max(1) as f64
+        let share = first as f64 / ids.len().max(1) as f64;
+        if std::env::var_os("PANDO_SHOW").is_some() {
+            eprintln!("{} of {}: {share:.4} find themselves, {effort:?}", self.metric, model.0.len());
+        }
+        share
     }
 
     /// `verify` finds nothing wrong and counts the model's records.

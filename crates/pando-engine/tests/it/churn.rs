@@ -105,10 +105,10 @@ async fn churn(metric: Metric) {
             let third = churn.records / 30;
             churn.write(&engine, third / 2, third, third / 2).await;
         }
-        churn.check(&checker, 4).await;
+        churn.check(&checker, 24).await;
         let outcome = engine.compact("c", quiet()).await.unwrap();
         assert!(outcome.published);
-        churn.check(&checker, 12).await;
+        churn.check(&checker, 40).await;
         checker.verified(&churn.model).await;
         let sizes = leaf_sizes(&engine, "c").await;
         assert_eq!(sizes.iter().map(|n| u64::from(*n)).sum::<u64>(), churn.model.0.len() as u64);
@@ -124,8 +124,9 @@ async fn churn(metric: Metric) {
             let (root, model) = &held[churn.generator.below(held.len() as u64) as usize];
             let then = checker.at(*root);
             then.records(model, &[]).await;
-            let queries: Vec<Vec<f32>> = (0..3).map(|_| churn.generator.vector(DIM)).collect();
-            assert!(then.searches(model, &queries, 10).await >= 0.9);
+            let queries: Vec<Vec<f32>> = (0..16).map(|_| churn.generator.vector(DIM)).collect();
+            let recall = then.searches(model, &queries, 10).await;
+            assert!(recall >= 0.9, "{metric}: recall {recall} at an older root");
         }
     }
     let live = churn.model.0.len() as u64;
@@ -134,7 +135,7 @@ async fn churn(metric: Metric) {
     engine.shutdown().await;
     let engine = join(&objects, by_hand()).await;
     let checker = Checker::new(&engine, "c", metric);
-    churn.check(&checker, 4).await;
+    churn.check(&checker, 24).await;
     for (root, model) in held.iter().step_by(4) {
         let then = checker.at(*root);
         then.records(model, &[]).await;
@@ -153,7 +154,6 @@ async fn churn_cosine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: recall under dot at k = 1 is below the floor (0.75)"]
 async fn churn_dot() {
     churn(Metric::Dot).await;
 }

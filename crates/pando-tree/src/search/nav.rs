@@ -62,7 +62,7 @@ struct Level {
     w: Vec<f32>,
     /// Constant of the score (l2, cosine: the radius term is folded in).
     add: Vec<f32>,
-    /// dot only: the radius term, to be multiplied by the query's norm.
+    /// The radius term of the score: already in `add` (l2, cosine), or to be multiplied by the query's norm (dot).
     radius: Vec<f32>,
     /// Start of each node's children in this level, one more than the level above has entries.
     starts: Vec<u32>,
@@ -136,6 +136,22 @@ impl Nav {
         range
     }
 
+    /// Place, among opened leaves with these scores and ordinals (empty: all, in order), of the one whose centroid is
+    /// nearest. None under dot.
+    pub(crate) fn nearest_leaf(&self, scores: &[f32], ordinals: &[u32]) -> Option<usize> {
+        let radius = &self.levels.last()?.radius;
+        match self.frame.space() {
+            CodeSpace::Ip => None,
+            CodeSpace::L2 if ordinals.is_empty() => {
+                place_of_smallest(scores.iter().copied(), radius.iter().copied())
+            }
+            CodeSpace::L2 => {
+                let radius = ordinals.iter().map(|&leaf| radius[leaf as usize]);
+                place_of_smallest(scores.iter().copied(), radius)
+            }
+        }
+    }
+
     /// Scores entries `range` of `level`: d' of the query to each, less the query's constant. Lower is nearer.
     pub(crate) fn score(&self, query: &NavState, level: usize, range: Range<usize>, out: &mut [f32]) {
         let l = &self.levels[level];
@@ -149,6 +165,17 @@ impl Nav {
             }
         }
     }
+}
+
+/// Place of the smallest difference (the first of equal ones); none if there is no number among them.
+fn place_of_smallest(
+    a: impl Iterator<Item = f32> + Clone,
+    b: impl Iterator<Item = f32> + Clone,
+) -> Option<usize> {
+    let differences = || a.clone().zip(b.clone()).map(|(a, b)| a - b);
+    // Two passes: the first has no branches.
+    let min = differences().fold(f32::INFINITY, |m, d| if d < m { d } else { m });
+    differences().position(|d| d == min)
 }
 
 /// A query as navigation needs it.
@@ -208,6 +235,7 @@ impl NavBuilder {
         match self.frame.space() {
             CodeSpace::L2 => {
                 l.w.extend(scale.iter().map(|s| -2.0 * s));
+                l.radius.extend(r2.iter().map(|r2| RADIUS_SHARE * r2));
                 l.add.extend(add.iter().zip(r2).map(|(a, r2)| a + RADIUS_SHARE * r2));
             }
             CodeSpace::Ip => {

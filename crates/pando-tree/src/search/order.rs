@@ -3,6 +3,9 @@
 //! Few leaves are all scored. Of many, those in the nearest groups are, and more groups are opened the further the
 //! order is followed: the share of groups that holds the first r leaves of n grows with r / n. What is opened depends
 //! on the rank alone, so the order is a function of the query and the tree.
+//!
+//! The leaf with the nearest centroid comes before all others, whatever its radius: it is where a row that equals the
+//! query lies, most likely. (Not under dot, where rows need not find themselves.)
 #![allow(clippy::neg_cmp_op_on_partial_ord)] // Written so that a NaN takes the other way.
 
 use super::nav::{Nav, NavState};
@@ -45,6 +48,10 @@ pub(crate) struct LeafOrder {
     left: usize,
     /// Opened leaves with scores up to this are in the prefix.
     taken: Option<f32>,
+    /// The leaf that was put first.
+    front: Option<u32>,
+    /// The smallest d'.
+    first: f32,
     /// Groups that the beam reaches, by score; those before `open` are opened.
     groups: Vec<u64>,
     open: usize,
@@ -66,7 +73,7 @@ impl LeafOrder {
         self.groups.clear();
         self.deferred.clear();
         self.open = 0;
-        self.taken = None;
+        (self.taken, self.front, self.first) = (None, None, f32::INFINITY);
         let leaves = nav.leaves();
         if leaves > FLAT_LEAVES {
             self.scores.clear();
@@ -91,14 +98,25 @@ impl LeafOrder {
             if self.left == 0 && !self.open_deferred(nav, query) {
                 return None;
             }
+            if self.prefix.is_empty() {
+                self.place_nearest(nav, query.constant);
+            }
             self.grow(want, query.constant);
         }
         Some(self.prefix[rank])
     }
 
-    /// d' of the nearest leaf, once it is ranked.
-    pub(crate) fn first(&self) -> Option<f32> {
-        self.prefix.first().map(|r| r.score)
+    /// The smallest d', once a leaf is ranked.
+    pub(crate) fn first(&self) -> f32 {
+        self.first
+    }
+
+    /// Puts the leaf with the nearest centroid first.
+    fn place_nearest(&mut self, nav: &Nav, constant: f32) {
+        let Some(slot) = nav.nearest_leaf(&self.scores, &self.ordinals) else { return };
+        let leaf = self.ordinals.get(slot).copied().unwrap_or(slot as u32);
+        self.front = Some(leaf);
+        self.prefix.push(Ranked { score: self.scores[slot] + constant, leaf });
     }
 
     /// Scores the groups; where even they are many, those under the nearest nodes.
@@ -195,6 +213,8 @@ impl LeafOrder {
         let threshold = self.threshold(want.min(self.left));
         let (scores, keys, ordinals) = (&self.scores, &mut self.keys, &self.ordinals);
         keys.clear();
+        // Its score is passed like those of others, but it is not ranked twice.
+        let front = self.front;
         // A NaN (infinity minus infinity, from vectors near the end of f32) counts as infinity.
         match (self.taken, threshold < f32::INFINITY) {
             (None, true) => collect(scores, ordinals, keys, |s| s <= threshold),
@@ -202,10 +222,14 @@ impl LeafOrder {
             (None, false) => collect(scores, ordinals, keys, |_| true),
             (Some(taken), false) => collect(scores, ordinals, keys, |s| !(s <= taken)),
         }
-        keys.sort_unstable();
         self.left -= keys.len();
+        keys.retain(|&k| Some(k as u32) != front);
+        keys.sort_unstable();
         self.taken = Some(threshold);
         self.prefix.extend(keys.iter().map(|&k| Ranked { score: unkey(k) + constant, leaf: k as u32 }));
+        if self.first == f32::INFINITY {
+            self.first = self.prefix.iter().take(2).fold(f32::INFINITY, |m, r| m.min(r.score));
+        }
     }
 
     /// A score up to which there are at least `want` more leaves, and not many more; infinity for all that is left.

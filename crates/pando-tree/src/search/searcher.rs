@@ -198,8 +198,7 @@ impl Searcher {
 
     /// How far a leaf of this d' is beyond the rule's zero, in units of the margin; `kth` is T.
     pub(crate) fn excess(&self, score: f32, kth: f32) -> f32 {
-        let first = self.order.first().unwrap_or(score);
-        (score - 0.5 * first - 0.5 * kth) / self.unit
+        (score - 0.5 * self.order.first() - 0.5 * kth) / self.unit
     }
 
     /// d' of the leaves of the wave, in rank order.
