@@ -165,8 +165,13 @@ impl<'a> Checker<'a> {
         }
         let recall = recall / queries.len().max(1) as f64;
         if std::env::var_os("PANDO_SHOW").is_some() {
-            let scanned = default.iter().map(|a| a.work.leaves_scanned).sum::<u64>() as f64 / default.len() as f64;
-            eprintln!("{} of {}: recall {recall:.4} at k = {k}, {scanned:.1} leaves", self.metric, model.0.len());
+            let scanned =
+                default.iter().map(|a| a.work.leaves_scanned).sum::<u64>() as f64 / default.len() as f64;
+            eprintln!(
+                "{} of {}: recall {recall:.4} at k = {k}, {scanned:.1} leaves",
+                self.metric,
+                model.0.len()
+            );
         }
         recall
     }

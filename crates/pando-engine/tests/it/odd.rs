@@ -29,7 +29,17 @@ struct Case {
 
 impl Case {
     fn new(metric: Metric, dim: usize, steps: Vec<Step>, queries: Vec<Vec<f32>>) -> Self {
-        Self { metric, dim, small_limit: 100, steps, queries, ks: vec![1, 10], floor: 0.9, own: (300, 100), own_floor: 0.999 }
+        Self {
+            metric,
+            dim,
+            small_limit: 100,
+            steps,
+            queries,
+            ks: vec![1, 10],
+            floor: 0.9,
+            own: (300, 100),
+            own_floor: 0.999,
+        }
     }
 
     async fn run(self) {
@@ -271,7 +281,9 @@ async fn sorted_and_drifting_arrival() {
         let mut sorted = vectors(&mut generator, dim, 2400);
         sorted.sort_by(|a, b| a[0].total_cmp(&b[0]));
         let steps = sorted.chunks(300).enumerate().map(|(i, part)| step(i * 300, part.to_vec())).collect();
-        Case { own: (200, 50), ..Case::new(metric, dim, steps, vectors(&mut generator, dim, 40)) }.run().await;
+        Case { own: (200, 50), ..Case::new(metric, dim, steps, vectors(&mut generator, dim, 40)) }
+            .run()
+            .await;
         // Each batch lies beside the one before; the oldest third is deleted on the way.
         let centre =
             |i: usize| (0..dim).map(|j| ((i * (j % 3 + 1)) as f32 * 0.35).sin() * 4.0).collect::<Vec<f32>>();
