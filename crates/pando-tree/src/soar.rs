@@ -69,9 +69,13 @@ fn choices(k: &Kernels, row: &Routed<'_>, primary: u64, primary_vector: &[f32]) 
     };
     let mut scratch = Vec::new();
     let mut list: Vec<(f32, u32)> = Vec::with_capacity(AMONG + 1);
-    for &(_, place) in row.nearest {
+    for (rank, &(_, place)) in row.nearest.iter().enumerate() {
         if leaves.ids[place as usize] != primary {
-            let score = residual.score(k, row.vector, leaves.router.vector(place), &mut scratch);
+            // A row that is not in its nearest leaf is copied there: a query that equals it looks there first.
+            let score = match rank {
+                0 => f32::NEG_INFINITY,
+                _ => residual.score(k, row.vector, leaves.router.vector(place), &mut scratch),
+            };
             list.push((score, leaves.base + place));
         }
     }

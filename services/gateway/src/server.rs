@@ -123,6 +123,8 @@ impl Gateway {
             .layer(EdgeLayer::new(&self.settings))
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming, stopping.clone().cancelled_owned());
+        // Before the first call can arrive.
+        set_health(ServingStatus::Serving).await;
         let mut server = tokio::spawn(server);
 
         let ready = Arc::new(AtomicBool::new(true));
@@ -130,7 +132,6 @@ impl Gateway {
             let router = http::router(self.metrics, ready.clone());
             tokio::spawn(async move { axum::serve(listener, router).await })
         });
-        set_health(ServingStatus::Serving).await;
 
         tokio::select! {
             () = shutdown => {}

@@ -107,19 +107,16 @@ async fn random_history(metric: &str, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: its cause (a dead row that left all segments) is mended, the test was not run again"]
 async fn random_history_l2() {
     random_history("l2", 11).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: its cause (a dead row that left all segments) is mended, the test was not run again"]
 async fn random_history_cosine() {
     random_history("cosine", 12).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: its cause (a dead row that left all segments) is mended, the test was not run again"]
 async fn random_history_dot() {
     random_history("dot", 13).await;
 }

@@ -65,7 +65,6 @@ async fn floors(metric: &str, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: below its floor at 19:07; not run again since the first eight leaves are always scanned"]
 async fn recall_l2() {
     floors("l2", 41).await;
 }
@@ -108,13 +107,11 @@ async fn rows_find_themselves(metric: &str, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: below its floor at 19:07; not run again since the first eight leaves are always scanned"]
 async fn rows_find_themselves_l2() {
     rows_find_themselves("l2", 44).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: below its floor at 19:07; not run again since the first eight leaves are always scanned"]
 async fn rows_find_themselves_cosine() {
     rows_find_themselves("cosine", 45).await;
 }

@@ -16,7 +16,7 @@ use crate::hashing::hash;
 use crate::{TreeError, VectorSource};
 
 /// Values of k for which margins are kept.
-pub const K_STEPS: [usize; 4] = [1, 10, 100, 1000];
+pub const K_STEPS: [usize; 6] = [1, 10, 30, 100, 300, 1000];
 /// Recall targets for which margins are kept.
 pub const TARGETS: [f32; 12] = [0.80, 0.85, 0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999];
 
@@ -181,7 +181,7 @@ impl Walk {
                     }
                     // Judged by T as it was before the step.
                     numbers.extend(step.iter().map(|&score| estimates.map(|t| searcher.excess(score, t))));
-                    estimates = K_STEPS.map(|k| searcher.estimate(k));
+                    estimates = searcher.estimates(&K_STEPS);
                     rest = after;
                 }
             })?;

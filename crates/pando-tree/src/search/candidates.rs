@@ -128,6 +128,26 @@ pub(crate) fn kth_smallest(scratch: &mut Vec<u32>, values: impl Iterator<Item = 
     unordered(*scratch.select_nth_unstable(k - 1).1)
 }
 
+/// [`kth_smallest`] for several k (ascending).
+pub(crate) fn kths_smallest<const N: usize>(
+    scratch: &mut Vec<u32>,
+    values: impl Iterator<Item = f32>,
+    ks: &[usize; N],
+) -> [f32; N] {
+    scratch.clear();
+    scratch.extend(values.map(ordered));
+    let mut out = [f32::INFINITY; N];
+    // The k smallest come first, and the smaller k's are among them.
+    let mut among = scratch.len();
+    for (out, &k) in out.iter_mut().zip(ks).rev() {
+        if k <= among {
+            *out = unordered(*scratch[..among].select_nth_unstable(k - 1).1);
+            among = k;
+        }
+    }
+    out
+}
+
 fn kth_of_few(values: impl Iterator<Item = f32>, k: usize) -> f32 {
     let mut best = [f32::INFINITY; SMALL];
     let best = &mut best[..k];
@@ -280,5 +300,7 @@ mod tests {
         assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 3), 3.0);
         assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 4), f32::INFINITY);
         assert_eq!(kth_smallest(&mut scratch, values.into_iter(), 5), f32::INFINITY);
+        let wanted = [1, 3, 4, 5].map(|k| kth_smallest(&mut scratch, values.into_iter(), k));
+        assert_eq!(kths_smallest(&mut scratch, values.into_iter(), &[1, 3, 4, 5]), wanted);
     }
 }

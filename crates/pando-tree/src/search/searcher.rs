@@ -2,7 +2,7 @@
 
 use pando_kernels::CodeSpace;
 
-use super::candidates::{Candidate, CandidateSet, kth_smallest};
+use super::candidates::{Candidate, CandidateSet, kth_smallest, kths_smallest};
 use super::frame::Rounding;
 use super::leaf::{LeafPart, LeafSource, RowMask};
 use super::nav::{Nav, NavState};
@@ -325,6 +325,13 @@ impl Searcher {
         let measured = self.rerank.hits().iter().map(|h| h.distance);
         let estimated = self.candidates.list().iter().map(|c| c.est);
         kth_smallest(&mut self.scratch, measured.chain(estimated), k)
+    }
+
+    /// [`Searcher::estimate`] for several k (ascending).
+    pub(crate) fn estimates<const N: usize>(&mut self, ks: &[usize; N]) -> [f32; N] {
+        let measured = self.rerank.hits().iter().map(|h| h.distance);
+        let estimated = self.candidates.list().iter().map(|c| c.est);
+        kths_smallest(&mut self.scratch, measured.chain(estimated), ks)
     }
 }
 
