@@ -172,10 +172,25 @@ impl Kernels {
         threshold: f32,
         survivors: &mut Vec<Survivor>,
     ) {
+        self.scan_estimates_ahead(query, packed, columns, terms, threshold, survivors, &[]);
+    }
+
+    /// As [`Kernels::scan_estimates`]; meanwhile the processor is asked for the bytes `ahead`, which will be scanned
+    /// next, as far as they go beside `packed`.
+    pub fn scan_estimates_ahead(
+        &self,
+        query: &ScanQuery,
+        packed: &[u8],
+        columns: BitColumns<'_>,
+        terms: &ScanTerms,
+        threshold: f32,
+        survivors: &mut Vec<Survivor>,
+        ahead: &[u8],
+    ) {
         let n = columns.f_add.len();
         assert!(columns.f_rescale.len() == n && columns.norm.len() == n && n <= u32::MAX as usize);
         assert_eq!(packed.len(), packed_len(n, query.padded));
-        let args = EstimateArgs { query, packed, columns, terms: *terms, threshold };
+        let args = EstimateArgs { query, packed, columns, terms: *terms, threshold, ahead };
         // SAFETY: the CPU was checked with the table; columns and packed cover the same n rows.
         unsafe { (self.table.estimates)(&args, survivors) }
     }

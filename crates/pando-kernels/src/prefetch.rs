@@ -20,13 +20,15 @@ pub fn prefetch<T>(data: &[T]) {
 }
 
 #[cfg(target_arch = "x86_64")]
+/// Asks for one cache line.
 #[inline(always)]
-fn line(address: *const u8) {
+pub(crate) fn line(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a prefetch reads nothing that the program can see and faults on no address; SSE is part of x86-64.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
+/// Asks for one cache line.
 #[inline(always)]
-fn line(_: *const u8) {}
+pub(crate) fn line(_: *const u8) {}

@@ -36,6 +36,8 @@ pub(crate) struct EstimateArgs<'a> {
     pub columns: BitColumns<'a>,
     pub terms: ScanTerms,
     pub threshold: f32,
+    /// Bytes that will be scanned next: a hint, nothing is read.
+    pub ahead: &'a [u8],
 }
 
 /// Checked input of a navigation: `codes` holds one code an output, `w` and `add` one value each.

@@ -41,10 +41,16 @@ pub(crate) struct CandidateSet {
     places: RowTable,
     /// Rows that were measured: a second copy of one must not come back as a candidate.
     measured: Vec<u64>,
+    /// Number of candidates after they were pruned last.
+    pruned: usize,
 }
+
+/// Candidates more than the last time, or k more, are pruned.
+const FEW: usize = 64;
 
 impl CandidateSet {
     pub(crate) fn clear(&mut self) {
+        self.pruned = 0;
         self.list.clear();
         self.places.clear();
         self.measured.clear();
@@ -73,8 +79,17 @@ impl CandidateSet {
         self.places.get(row).is_some()
     }
 
+    /// [`CandidateSet::prune`], once there are many more than the last time: dropping rows costs more than keeping a
+    /// few that the re-ranking will not ask for.
+    pub(crate) fn prune_if_many(&mut self, threshold: f32, k: usize) {
+        if self.list.len() > self.pruned + FEW.max(k) {
+            self.prune(threshold);
+            self.pruned = self.list.len();
+        }
+    }
+
     /// Drops rows that are surely beyond `threshold`; a NaN bound says nothing.
-    pub(crate) fn prune(&mut self, threshold: f32) {
+    fn prune(&mut self, threshold: f32) {
         let before = self.list.len();
         self.list.retain(|c| !beyond(c.lower, threshold));
         if self.list.len() < before {
@@ -92,14 +107,17 @@ impl CandidateSet {
         }
     }
 
-    /// Sorts by estimate, then row. Nothing may be pushed afterwards until [`CandidateSet::restart`].
-    pub(crate) fn sort(&mut self) {
+    /// Drops rows that are surely beyond `threshold` and sorts by estimate, then row. Nothing may be pushed afterwards
+    /// until [`CandidateSet::restart`].
+    pub(crate) fn sort(&mut self, threshold: f32) {
+        self.list.retain(|c| !beyond(c.lower, threshold));
         self.list.sort_unstable_by_key(|c| (ordered(c.est), c.row));
     }
 
     /// Drops the first `done` of the sorted list and takes rows again, except those that were `measured`.
     pub(crate) fn restart(&mut self, done: usize, measured: impl Iterator<Item = u64>) {
         self.list.drain(..done);
+        self.pruned = self.list.len();
         self.measured.clear();
         self.measured.extend(measured);
         self.place_all();

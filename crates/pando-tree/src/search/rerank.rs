@@ -35,17 +35,17 @@ impl Rerank {
         self.hits.clear();
     }
 
-    /// Sorts the candidates, once.
-    pub(crate) fn start(&mut self, candidates: &mut CandidateSet) {
+    /// Sorts the candidates that are not beyond `threshold`, once.
+    pub(crate) fn start(&mut self, candidates: &mut CandidateSet, threshold: f32) {
         if !self.running {
-            candidates.sort();
+            candidates.sort(threshold);
             (self.running, self.next) = (true, 0);
         }
     }
 
     /// The next rows to measure; none when the others are ruled out. `margin` covers the rounding of the k-th.
-    pub(crate) fn next(&mut self, candidates: &mut CandidateSet, margin: f32) -> &[u64] {
-        self.start(candidates);
+    pub(crate) fn next(&mut self, candidates: &mut CandidateSet, threshold: f32, margin: f32) -> &[u64] {
+        self.start(candidates, threshold);
         // Nearly always k rows and a few more are needed.
         let size = if self.hits.is_empty() { self.k + self.k / 8 + 2 } else { (self.k / 8).clamp(8, 256) };
         let limit = self.kth + margin;

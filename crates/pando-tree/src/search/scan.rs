@@ -72,7 +72,9 @@ struct Pending {
     upper: f32,
     sum: u32,
     slot: u32,
+    /// Place among the parts of the step.
     part: u32,
+    /// Row of the part.
     index: u32,
 }
 
@@ -111,7 +113,7 @@ impl Scan {
         self.centered.extend(self.prepared.iter().zip(frame.mean()).map(|(x, mean)| x - mean));
         self.rotated.resize(frame.padded(), 0.0);
         frame.rotation().apply(frame.kernels(), &self.centered, &mut self.rotated);
-        self.query.prepare(&self.rotated, Planes::P6);
+        self.query.prepare_with(frame.kernels(), &self.rotated, Planes::P6);
         self.norm = frame.kernels().norm2(&self.prepared).sqrt();
         (self.k, self.eps0, self.sure) = (k, eps0, sure);
         (self.threshold, self.limit) = (f32::INFINITY, f32::INFINITY);
@@ -135,6 +137,11 @@ impl Scan {
     /// Norm of the prepared query.
     pub(crate) fn norm(&self) -> f32 {
         self.norm
+    }
+
+    /// Rows beyond it are not among the first k.
+    pub(crate) fn threshold(&self) -> f32 {
+        self.threshold
     }
 
     /// Lowers the threshold to a bound found otherwise.
@@ -172,13 +179,15 @@ impl Scan {
         self.slots.push(Slot { terms, rank, sure });
     }
 
-    /// Scans a part of the leaf started last.
+    /// Scans a part of the leaf started last; `number` is its place among the parts of the step, `ahead` the codes
+    /// that will be scanned next.
     pub(crate) fn part<M: RowMask + ?Sized>(
         &mut self,
         frame: &Frame,
         candidates: &CandidateSet,
         number: usize,
         part: &LeafPart<'_>,
+        ahead: &[u8],
         mask: &M,
     ) {
         let Some(slot) = self.slots.last() else { return };
@@ -189,8 +198,13 @@ impl Scan {
         let bytes = frame.padded() / 8;
         let n = part.rows.len();
         self.codes += n as u64;
-        for start in (0..n).step_by(CHUNK) {
-            let end = n.min(start + CHUNK);
+        let mut end = 0;
+        while end < n {
+            let start = end;
+            // Until there is a threshold every row survives: it is worth finding one soon.
+            let chunk = if self.limit == f32::INFINITY { self.opening() } else { CHUNK };
+            end = n.min(start + chunk);
+            let ahead = if end == n { ahead } else { &[] };
             let columns = BitColumns {
                 f_add: &part.f_add[start..end],
                 f_rescale: &part.f_rescale[start..end],
@@ -199,7 +213,8 @@ impl Scan {
             let packed = &part.packed[start * bytes..end.next_multiple_of(BLOCK_ROWS) * bytes];
             let limit = if self.sure { f32::INFINITY } else { self.limit };
             self.survivors.clear();
-            frame.kernels().scan_estimates(&self.query, packed, columns, &terms, limit, &mut self.survivors);
+            let found = &mut self.survivors;
+            frame.kernels().scan_estimates_ahead(&self.query, packed, columns, &terms, limit, found, ahead);
             for s in &self.survivors {
                 let index = start + s.index as usize;
                 let row = part.rows[index];
@@ -235,10 +250,16 @@ impl Scan {
         }
     }
 
-    /// Lowers the limit by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows.
-    /// Waits until `step` more copies than the last time are there.
+    /// Rows to scan before the first threshold: enough for [`Scan::tighten`].
+    fn opening(&self) -> usize {
+        self.k.max(32).saturating_mul(COPIES).next_multiple_of(2 * BLOCK_ROWS).min(CHUNK)
+    }
+
+    /// Lowers the limit by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows, and so
+    /// are k copies of one leaf. Waits until `step` more copies than the last time are there.
     fn tighten(&mut self, candidates: &CandidateSet, step: usize) {
-        let enough = COPIES * self.k;
+        let one_leaf = self.slots.len() == 1 && candidates.len() == 0;
+        let enough = if one_leaf { self.k } else { COPIES * self.k };
         let known = self.pending.len() + candidates.len();
         if known < enough || self.pending.len() < self.tightened + step {
             return;
@@ -257,13 +278,13 @@ impl Scan {
         self.limit == f32::INFINITY
     }
 
-    /// Ends the step: what is left is refined and joins the candidates, and the threshold falls. `part` gives the
-    /// parts of the leaves by slot and number, in the order in which they were scanned. False if nothing was left.
-    pub(crate) fn end<'p>(
+    /// Ends the step: what is left is refined and joins the candidates, and the threshold falls. `parts` are those of
+    /// the step by number. False if nothing was left.
+    pub(crate) fn end(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
-        part: impl Fn(u32, u32) -> LeafPart<'p>,
+        parts: &[LeafPart<'_>],
     ) -> bool {
         let few = candidates.len() < self.k;
         if few {
@@ -284,7 +305,7 @@ impl Scan {
             } else {
                 batch = rest.len();
             }
-            self.refine(frame, candidates, &order[done..done + batch], &part);
+            self.refine(frame, candidates, &order[done..done + batch], parts);
             let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
             self.threshold = self.threshold.min(bound);
             self.limit = self.limit.min(bound);
@@ -293,9 +314,7 @@ impl Scan {
         }
         self.order = order;
         self.limit = self.threshold;
-        if any {
-            candidates.prune(self.threshold);
-        }
+        candidates.prune_if_many(self.threshold, self.k);
         self.pending.clear();
         self.slots.clear();
         self.tightened = 0;
@@ -304,12 +323,12 @@ impl Scan {
 
     /// Adds some of the pending copies (places in the low halves of `order`) to the candidates, with their refine
     /// codes where there are any.
-    fn refine<'p>(
+    fn refine(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
         order: &[u64],
-        part: &impl Fn(u32, u32) -> LeafPart<'p>,
+        parts: &[LeafPart<'_>],
     ) {
         let bytes = frame.padded() / 2;
         let at = |i: usize| order.get(i).map(|&key| &self.pending[key as u32 as usize]);
@@ -319,7 +338,7 @@ impl Scan {
                 && !self.sure
                 && !beyond(ahead.lower, self.limit)
             {
-                prefetch_refine(ahead, bytes, part);
+                prefetch_refine(ahead, bytes, &parts[ahead.part as usize]);
             }
             let Some(p) = n.checked_sub(AHEAD).and_then(at) else { continue };
             if beyond(p.lower, self.limit) {
@@ -327,8 +346,8 @@ impl Scan {
             }
             let slot = &self.slots[p.slot as usize];
             let mut c = Candidate { row: p.row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
-            let codes = if self.sure { None } else { Some(part(p.slot, p.part)) };
-            if let Some(LeafPart { refine: Some(r), norm, .. }) = codes {
+            let part = &parts[p.part as usize];
+            if let Some(r) = part.refine.as_ref().filter(|_| !self.sure) {
                 // The second copy of a refined row says nothing new.
                 if candidates.knows(p.row) {
                     continue;
@@ -338,7 +357,7 @@ impl Scan {
                     frame.kernels().refine(&self.query, p.sum, &r.nibbles[i * bytes..(i + 1) * bytes]);
                 let factors =
                     RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
-                (c.est, c.lower) = slot.terms.refine(factors, norm[i], value);
+                (c.est, c.lower) = slot.terms.refine(factors, part.norm[i], value);
                 c.upper = c.est + (c.est - c.lower);
                 refined += 1;
             }
@@ -348,8 +367,8 @@ impl Scan {
     }
 }
 
-fn prefetch_refine<'p>(p: &Pending, bytes: usize, part: &impl Fn(u32, u32) -> LeafPart<'p>) {
-    if let Some(r) = part(p.slot, p.part).refine {
+fn prefetch_refine(p: &Pending, bytes: usize, part: &LeafPart<'_>) {
+    if let Some(r) = part.refine {
         let i = p.index as usize;
         prefetch(&r.nibbles[i * bytes..(i + 1) * bytes]);
         for column in [r.f_add, r.f_rescale, r.f_error] {

@@ -26,9 +26,8 @@ const ALWAYS: usize = 8;
 /// Largest wave.
 const LARGEST_WAVE: usize = 512;
 
-/// Rows and code bytes of a part that are asked for ahead of its scan.
+/// Rows of a part whose factors are asked for ahead of its scan.
 const PREFETCHED_ROWS: usize = 512;
-const PREFETCHED_BYTES: usize = 16 * 1024;
 
 /// How many leaves to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +97,8 @@ pub struct Searcher {
     /// Unit of the margin.
     unit: f32,
     scratch: Vec<u32>,
+    /// Always empty: the memory of a step's list of parts.
+    parts: Vec<LeafPart<'static>>,
 }
 
 impl Searcher {
@@ -121,7 +122,7 @@ impl Searcher {
             _ => 1.0,
         };
         if nav.leaves() > 1 {
-            self.nav.query.prepare(self.scan.rotated());
+            self.nav.query.prepare_with(frame.kernels(), self.scan.rotated());
             self.nav.norm = self.scan.norm();
             self.nav.constant = match frame.space() {
                 CodeSpace::L2 => frame.kernels().norm2(self.scan.rotated()),
@@ -154,9 +155,9 @@ impl Searcher {
         let frame = nav.frame();
         self.scan.leaf(frame, centroid, 0);
         for (number, part) in parts.iter().enumerate() {
-            self.scan.part(frame, &self.candidates, number, part, mask);
+            self.scan.part(frame, &self.candidates, number, part, &[], mask);
         }
-        self.scan.end(frame, &mut self.candidates, |_, number| parts[number as usize]);
+        self.scan.end(frame, &mut self.candidates, parts);
         self.update_estimate();
     }
 
@@ -233,29 +234,35 @@ impl Searcher {
         let frame = nav.frame();
         let first = self.scanned;
         let last = self.wave.len().min(first + step_size(self.rank));
+        let mut parts = recycled(std::mem::take(&mut self.parts));
+        let mut next = 0;
+        if let Some(&leaf) = self.wave.get(first) {
+            parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
+        }
         for i in first..last {
             if !self.wants(self.rank + i - first, self.scores[i]) {
                 self.stopped = true;
                 break;
             }
-            let leaf = self.wave[i];
-            if let Some(&next) = self.wave.get(i + 1) {
-                prefetch_leaf(leaves, next, self.scan.takes_all());
+            let here = next..parts.len();
+            next = parts.len();
+            if let Some(&leaf) = self.wave.get(i + 1) {
+                parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
+                prefetch(leaves.centroid(leaf));
+                for part in &parts[next..] {
+                    prefetch_columns(part, self.scan.takes_all());
+                }
             }
-            self.scan.leaf(frame, leaves.centroid(leaf), (self.rank + i - first) as u32);
-            for number in 0..leaves.parts(leaf) {
-                self.scan.part(frame, &self.candidates, number, &leaves.part(leaf, number), mask);
+            self.scan.leaf(frame, leaves.centroid(self.wave[i]), (self.rank + i - first) as u32);
+            for number in here {
+                let ahead = parts.get(number + 1).map_or(&[][..], |part| part.packed);
+                self.scan.part(frame, &self.candidates, number, &parts[number], ahead, mask);
             }
             self.scanned += 1;
         }
         let done = self.scanned - first;
-        if done == 0 {
-            return 0;
-        }
-        let wave = &self.wave[first..];
-        let any = self.scan.end(frame, &mut self.candidates, |slot, number| {
-            leaves.part(wave[slot as usize], number as usize)
-        });
+        let any = done > 0 && self.scan.end(frame, &mut self.candidates, &parts);
+        self.parts = recycled(parts);
         if any {
             self.update_estimate();
         }
@@ -271,7 +278,7 @@ impl Searcher {
 
     /// All rows that the re-ranking may ask for, in order of their estimates, for a caller that fetches ahead.
     pub fn candidates(&mut self) -> &[Candidate] {
-        self.rerank.start(&mut self.candidates);
+        self.rerank.start(&mut self.candidates, self.scan.threshold());
         self.candidates.list()
     }
 
@@ -279,7 +286,7 @@ impl Searcher {
     /// than k, then smaller batches. Empty when no other row can be among the first k.
     pub fn next_rerank(&mut self) -> &[u64] {
         let margin = self.margin();
-        self.rerank.next(&mut self.candidates, margin)
+        self.rerank.next(&mut self.candidates, self.scan.threshold(), margin)
     }
 
     /// Takes the distances of the rows of the last batch, in its order.
@@ -335,21 +342,23 @@ impl Searcher {
     }
 }
 
-/// Asks for what a scan of the leaf reads; the row numbers only if it will read them all.
-fn prefetch_leaf<L: LeafSource + ?Sized>(leaves: &L, leaf: u32, with_rows: bool) {
-    prefetch(leaves.centroid(leaf));
-    for number in 0..leaves.parts(leaf) {
-        let part = leaves.part(leaf, number);
-        // A huge part is long under way before its end is wanted.
-        let rows = part.rows.len().min(PREFETCHED_ROWS);
-        prefetch(&part.packed[..part.packed.len().min(PREFETCHED_BYTES)]);
-        for column in [part.f_add, part.f_rescale, part.norm] {
-            prefetch(&column[..rows]);
-        }
-        if with_rows {
-            prefetch(&part.rows[..rows]);
-        }
+/// Asks for what a scan of the part reads beside the codes; the row numbers only if it will read them all.
+fn prefetch_columns(part: &LeafPart<'_>, with_rows: bool) {
+    // A huge part is long under way before its end is wanted.
+    let rows = part.rows.len().min(PREFETCHED_ROWS);
+    for column in [part.f_add, part.f_rescale, part.norm] {
+        prefetch(&column[..rows]);
     }
+    if with_rows {
+        prefetch(&part.rows[..rows]);
+    }
+}
+
+/// An empty list of parts in the memory of another one.
+fn recycled<'a>(mut parts: Vec<LeafPart<'_>>) -> Vec<LeafPart<'a>> {
+    parts.clear();
+    // Nothing is mapped: the standard library keeps the memory, as both types have one layout.
+    parts.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
 /// Leaves scanned with one T, from a given rank on: fixed by rank, like the waves.

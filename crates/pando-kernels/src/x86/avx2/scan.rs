@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::load_bytes;
 use crate::packed::BLOCK_ROWS;
+use crate::prefetch;
 use crate::query::{ScanQuery, Survivor};
 use crate::table::EstimateArgs;
 
@@ -64,33 +65,68 @@ fn spill(sums: &mut Sums, (all, odd): (__m256i, __m256i)) {
     }
 }
 
-/// Table sums of two blocks, which share the tables' loads.
+/// Where the lines lie that are asked for while a block or two are scanned: one for each byte column.
+#[derive(Clone, Copy)]
+struct Ahead {
+    start: *const u8,
+    step: usize,
+}
+
+impl Ahead {
+    /// The part of `bytes` at the place of `blocks`, if it reaches that far; else nothing new.
+    #[inline]
+    fn new(bytes: &[u8], at: usize, columns: &[[u8; 32]]) -> Ahead {
+        match bytes.get(at..at + 64 * columns.len()) {
+            Some(bytes) => Ahead { start: bytes.as_ptr(), step: 64 },
+            None => Ahead { start: columns.as_ptr().cast(), step: 0 },
+        }
+    }
+}
+
+/// Table sums of one or two blocks, which share the tables' loads.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn table_sums<const NARROW: bool>(lut: &[[u8; 32]], blocks: [&[[u8; 32]]; 2]) -> [Sums; 2] {
+fn table_sums<const NARROW: bool, const N: usize>(
+    lut: &[[u8; 32]],
+    blocks: [&[[u8; 32]]; N],
+    ahead: Ahead,
+) -> [Sums; N] {
     let zero = _mm256_setzero_si256();
-    let mut sums = [[zero; 4]; 2];
-    let chunks = blocks[0].chunks(SPILL).zip(blocks[1].chunks(SPILL));
-    for (lut, (first, second)) in lut.chunks(SPILL).zip(chunks) {
-        let (mut a, mut b) = ((zero, zero), (zero, zero));
-        for (lut, (first, second)) in lut.iter().zip(first.iter().zip(second)) {
-            let lut = tables(lut);
-            a = add_column::<NARROW>(a, lut, first);
-            b = add_column::<NARROW>(b, lut, second);
+    let mut sums = [[zero; 4]; N];
+    let len = blocks.iter().fold(lut.len(), |len, b| len.min(b.len()));
+    let (lut, blocks) = (&lut[..len], blocks.map(|b| &b[..len]));
+    let mut line = ahead.start;
+    let mut start = 0;
+    while start < len {
+        let end = (start + SPILL).min(len);
+        let mut partial = [(zero, zero); N];
+        for i in start..end {
+            prefetch::line(line);
+            line = line.wrapping_add(ahead.step);
+            let lut = tables(&lut[i]);
+            for j in 0..N {
+                partial[j] = add_column::<NARROW>(partial[j], lut, &blocks[j][i]);
+            }
         }
-        spill(&mut sums[0], a);
-        spill(&mut sums[1], b);
+        for j in 0..N {
+            spill(&mut sums[j], partial[j]);
+        }
+        start = end;
     }
     sums
 }
 
-/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
+/// `A` of the rows of one or two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u8; 32]]; 2]) -> [Sums; 2] {
-    let mut sums = table_sums::<NARROW>(q.lut.as_chunks::<32>().0, blocks);
+fn block_sums<const HIGH: bool, const NARROW: bool, const N: usize>(
+    q: &ScanQuery,
+    blocks: [&[[u8; 32]]; N],
+    ahead: Ahead,
+) -> [Sums; N] {
+    let mut sums = table_sums::<NARROW, N>(q.lut.as_chunks::<32>().0, blocks, ahead);
     if HIGH {
-        let high = table_sums::<false>(q.lut_high.as_chunks::<32>().0, blocks);
+        let high = table_sums::<false, N>(q.lut_high.as_chunks::<32>().0, blocks, ahead);
         for (sums, high) in sums.iter_mut().zip(high) {
             for k in 0..4 {
                 sums[k] = _mm256_add_epi32(sums[k], _mm256_slli_epi32::<8>(high[k]));
@@ -109,34 +145,25 @@ fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u
 /// [`block_sums`] for this query.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn query_sums(q: &ScanQuery, blocks: [&[[u8; 32]]; 2]) -> [Sums; 2] {
-    match (q.lut_high.is_empty(), q.narrow) {
-        (false, _) => block_sums::<true, false>(q, blocks),
-        (true, false) => block_sums::<false, false>(q, blocks),
-        (true, true) => block_sums::<false, true>(q, blocks),
-    }
-}
-
-/// Blocks `b` and `b + 1`; the last one twice if their number is odd.
-#[inline]
-fn two_blocks(packed: &[u8], padded: usize, b: usize) -> [&[[u8; 32]]; 2] {
-    let (columns, len) = (packed.as_chunks::<32>().0, padded / 8);
-    let first = &columns[b * len..(b + 1) * len];
-    [first, columns.get((b + 1) * len..(b + 2) * len).unwrap_or(first)]
+fn query_sums(q: &ScanQuery, block: &[[u8; 32]]) -> Sums {
+    let nothing = Ahead { start: block.as_ptr().cast(), step: 0 };
+    let [sums] = match (q.lut_high.is_empty(), q.narrow) {
+        (false, _) => block_sums::<true, false, 1>(q, [block], nothing),
+        (true, false) => block_sums::<false, false, 1>(q, [block], nothing),
+        (true, true) => block_sums::<false, true, 1>(q, [block], nothing),
+    };
+    sums
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
-    for (pair, out) in out.chunks_mut(2 * BLOCK_ROWS).enumerate() {
-        let blocks = two_blocks(packed, q.padded, 2 * pair);
-        let sums = query_sums(q, blocks);
-        for (sums, out) in sums.iter().zip(out.chunks_mut(BLOCK_ROWS)) {
-            for (sum, out) in sums.iter().zip(out.chunks_mut(8)) {
-                let mut rows = [0u32; 8];
-                // SAFETY: rows has 8 values; the store is unaligned.
-                unsafe { _mm256_storeu_si256(rows.as_mut_ptr().cast(), *sum) }
-                out.copy_from_slice(&rows[..out.len()]);
-            }
+    let blocks = packed.as_chunks::<32>().0.chunks_exact(q.padded / 8);
+    for (block, out) in blocks.zip(out.chunks_mut(BLOCK_ROWS)) {
+        for (sum, out) in query_sums(q, block).iter().zip(out.chunks_mut(8)) {
+            let mut rows = [0u32; 8];
+            // SAFETY: rows has 8 values; the store is unaligned.
+            unsafe { _mm256_storeu_si256(rows.as_mut_ptr().cast(), *sum) }
+            out.copy_from_slice(&rows[..out.len()]);
         }
     }
 }
@@ -241,27 +268,42 @@ pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
 #[target_feature(enable = "avx2,fma")]
 fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
     let terms = Terms::new(a);
-    let n = a.columns.f_add.len();
-    let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
-    for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
-        let sums = block_sums::<HIGH, NARROW>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
-        for (b, sums) in (2 * pair..).zip(sums) {
-            if let (Some(f_add), Some(f_rescale), Some(norm)) =
-                (whole[0].get(b), whole[1].get(b), whole[2].get(b))
-            {
-                append(&terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
-            } else if b * BLOCK_ROWS < n {
-                // The last rows: columns filled up with zeros, the surplus masked.
-                let rest = n - b * BLOCK_ROWS;
-                let mut f = [[0.0f32; BLOCK_ROWS]; 3];
-                for (f, column) in f.iter_mut().zip([a.columns.f_add, a.columns.f_rescale, a.columns.norm]) {
-                    f[..rest].copy_from_slice(&column[n - rest..]);
-                }
-                let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
-                append(&terms, factors, (1 << rest) - 1, b, sums, out);
-            }
-        }
+    let (columns, len) = (a.packed.as_chunks::<32>().0, a.query.padded / 8);
+    let blocks = a.columns.f_add.len().div_ceil(BLOCK_ROWS);
+    let mut b = 0;
+    while b + 2 <= blocks {
+        let two = [&columns[b * len..(b + 1) * len], &columns[(b + 1) * len..(b + 2) * len]];
+        let ahead = Ahead::new(a.ahead, b * len * 32, two[0]);
+        let [first, second] = block_sums::<HIGH, NARROW, 2>(a.query, two, ahead);
+        estimate_block(&terms, a, b, first, out);
+        estimate_block(&terms, a, b + 1, second, out);
+        b += 2;
     }
+    if b < blocks {
+        let one = &columns[b * len..(b + 1) * len];
+        let [sums] = block_sums::<HIGH, NARROW, 1>(a.query, [one], Ahead::new(a.ahead, b * len * 32, one));
+        estimate_block(&terms, a, b, sums, out);
+    }
+}
+
+/// Appends the survivors of block `b`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn estimate_block(terms: &Terms, a: &EstimateArgs<'_>, b: usize, sums: Sums, out: &mut Vec<Survivor>) {
+    let all = [a.columns.f_add, a.columns.f_rescale, a.columns.norm];
+    let whole = all.map(|c| c[b * BLOCK_ROWS..].first_chunk::<BLOCK_ROWS>());
+    if let [Some(f_add), Some(f_rescale), Some(norm)] = whole {
+        append(terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
+        return;
+    }
+    // The last rows: columns filled up with zeros, the surplus masked.
+    let rest = a.columns.f_add.len() - b * BLOCK_ROWS;
+    let mut f = [[0.0f32; BLOCK_ROWS]; 3];
+    for (f, column) in f.iter_mut().zip(all) {
+        f[..rest].copy_from_slice(&column[b * BLOCK_ROWS..]);
+    }
+    let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
+    append(terms, factors, (1 << rest) - 1, b, sums, out);
 }
 
 /// Appends the rows of block `b` that are kept and allowed.

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{load, load_bytes};
 use crate::packed::BLOCK_ROWS;
+use crate::prefetch::prefetch;
 use crate::query::{ScanQuery, Survivor};
 use crate::table::EstimateArgs;
 
@@ -246,7 +247,11 @@ fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, o
     let terms = Terms::new(a);
     let n = a.columns.f_add.len();
     let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
+    let bytes = 2 * BLOCK_ROWS * a.query.padded / 8;
     for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
+        if let Some(ahead) = a.ahead.get(pair * bytes..(pair + 1) * bytes) {
+            prefetch(ahead);
+        }
         let sums = block_sums::<HIGH, NARROW>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
         for (b, sums) in (2 * pair..).zip(sums) {
             if let (Some(f_add), Some(f_rescale), Some(norm)) =
