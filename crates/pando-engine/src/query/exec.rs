@@ -58,6 +58,18 @@ pub struct Plan {
     pub exact: bool,
     /// What matches carry.
     pub include: Include,
+    /// Where the CPU work of an approximate search runs.
+    pub place: Place,
+}
+
+/// Where the CPU work of an approximate search runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// On the engine's pool: the caller's thread serves others meanwhile.
+    #[default]
+    Pool,
+    /// On the thread that polls: no change of threads, but that thread is busy until the search has to load something.
+    Caller,
 }
 
 /// Runs `work` on the CPU pool.
@@ -133,12 +145,18 @@ async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<
     let searcher = env.searchers.take();
     let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, searcher);
     loop {
-        let (back, need) = on_cpu(&env.cpu, move || {
-            let need = task.run();
-            (task, need)
-        })
-        .await?;
-        task = back;
+        let need = match plan.place {
+            Place::Caller => task.run(),
+            Place::Pool => {
+                let (back, need) = on_cpu(&env.cpu, move || {
+                    let need = task.run();
+                    (task, need)
+                })
+                .await?;
+                task = back;
+                need
+            }
+        };
         let root = plan.view.root.as_ref();
         match need {
             Need::Nothing => break,

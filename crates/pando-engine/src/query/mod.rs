@@ -9,7 +9,7 @@ mod scan;
 mod search;
 mod top;
 
-pub use exec::{Plan, SearcherPool, exact, on_cpu, search};
+pub use exec::{Place, Plan, SearcherPool, exact, on_cpu, search};
 pub use fetch::{fetch, rows_of};
 pub use recall::measure_recall;
 pub use scan::scan;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::stream::StreamExt;
 
-use super::exec::{Plan, exact, search};
+use super::exec::{Place, Plan, exact, search};
 use crate::api::{Progress, QueryRequest, RecallReport, Token};
 use crate::engine::ProgressSink;
 use crate::environment::Environment;
@@ -32,6 +32,7 @@ pub async fn measure_recall(
         epsilon: request.epsilon,
         exact: false,
         include: request.include,
+        place: Place::Pool,
     };
     let total = request.vectors.len() as u64;
     let mut recalls: Vec<f64> = Vec::with_capacity(request.vectors.len());

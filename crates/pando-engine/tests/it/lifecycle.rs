@@ -37,6 +37,12 @@ async fn check(engine: &Engine, model: &Model, metric: Metric, generator: &mut G
         let full = QueryRequest { effort: Effort::RecallTarget(1.0), ..query("c", &vector, 10) };
         assert_eq!(found(&engine.query(full).await.unwrap()[0]), truth, "full effort");
         let answer = &engine.query(query("c", &vector, 10)).await.unwrap()[0];
+        let here = &engine.query_here(query("c", &vector, 10)).await.unwrap()[0];
+        assert_eq!(
+            (found(here), here.work),
+            (found(answer), answer.work),
+            "on the caller's thread as on the pool"
+        );
         assert_eq!(answer.matches.len(), truth.len(), "as many results as there are");
         for (id, distance) in found(answer) {
             let vector_of = model.0.get(&id).unwrap_or_else(|| panic!("{id} is not live"));

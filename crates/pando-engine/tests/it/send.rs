@@ -13,6 +13,8 @@ fn every_call_can_be_spawned(engine: Arc<Engine>) {
     let e = engine.clone();
     tokio::spawn(async move { e.query(query("c", &[0.0], 1)).await });
     let e = engine.clone();
+    tokio::spawn(async move { e.query_here(query("c", &[0.0], 1)).await });
+    let e = engine.clone();
     tokio::spawn(async move { e.measure_recall("c", vec![], 1, Effort::default(), quiet()).await });
     let e = engine.clone();
     tokio::spawn(async move { e.compact("c", quiet()).await });
