@@ -133,8 +133,10 @@ fn effort(plan: &Plan) -> TreeEffort {
     match plan.effort {
         Effort::Leaves(leaves) => TreeEffort::Leaves(leaves as usize),
         Effort::RecallTarget(target) => {
-            let table = plan.view.root.as_ref().and_then(|root| root.margins());
-            calibrate::effort_for(table.as_ref(), plan.top_k, target)
+            let root = plan.view.root.as_ref();
+            let table = root.and_then(|root| root.margins());
+            let live = root.map_or(0, |root| root.manifest().counts.live);
+            calibrate::effort_for(table.as_ref(), plan.top_k, target, live)
         }
     }
 }

@@ -43,6 +43,8 @@ struct Churn {
     model: Model,
     next: u64,
     written: u64,
+    /// Right answers at k = 1, and queries.
+    firsts: (f64, usize),
     records: u64,
 }
 
@@ -82,7 +84,13 @@ impl Churn {
         checker.records(&self.model, &gone).await;
         for k in [1, 10, 100] {
             let recall = checker.searches(&self.model, &queries, k).await;
-            assert!(recall >= 0.9, "{}: recall {recall} at k = {k}", checker.metric);
+            // At k = 1 an answer is right or wrong: few of them say little, so their mean over all rounds counts.
+            let floor = if k == 1 { 0.75 } else { 0.9 };
+            assert!(recall >= floor, "{}: recall {recall} at k = {k}", checker.metric);
+            if k == 1 {
+                self.firsts.0 += recall * queries.len() as f64;
+                self.firsts.1 += queries.len();
+            }
         }
     }
 }
@@ -94,7 +102,14 @@ async fn churn(metric: Metric) {
     let engine = join(&objects, by_hand()).await;
     let create = CreateCollection { small_limit: 1000, ..CreateCollection::new("c", DIM as u32, metric) };
     engine.create_collection(create).await.unwrap();
-    let mut churn = Churn { generator: Generator(20), model: Model::default(), next: 0, written: 0, records };
+    let mut churn = Churn {
+        generator: Generator(20),
+        model: Model::default(),
+        next: 0,
+        written: 0,
+        firsts: (0.0, 0),
+        records,
+    };
     churn.write(&engine, records, 0, 0).await;
     engine.compact("c", quiet()).await.unwrap();
     let checker = Checker::new(&engine, "c", metric);
@@ -129,6 +144,8 @@ async fn churn(metric: Metric) {
             assert!(recall >= 0.9, "{metric}: recall {recall} at an older root");
         }
     }
+    let first = churn.firsts.0 / churn.firsts.1 as f64;
+    assert!(first >= 0.92, "{metric}: recall {first} at k = 1 over all rounds");
     let live = churn.model.0.len() as u64;
     assert!(rounds < 10 || 2 * live <= churn.written, "{live} of {} rows live", churn.written);
     // An engine that has nothing but the objects finds the same.

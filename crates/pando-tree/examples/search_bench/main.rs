@@ -66,7 +66,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut efforts: Vec<(String, Effort)> = arguments
                 .targets
                 .iter()
-                .map(|&target| (format!("{target}"), effort_for(table.as_ref(), k, target)))
+                .map(|&target| {
+                    (format!("{target}"), effort_for(table.as_ref(), k, target, index.len() as u64))
+                })
                 .collect();
             efforts.extend(arguments.efforts.iter().map(|e| (format!("{e:?}"), *e)));
             for (name, effort) in efforts {

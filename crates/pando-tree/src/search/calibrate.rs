@@ -26,6 +26,9 @@ const SAMPLE: usize = 256;
 const LARGE_SAMPLE: usize = 512;
 /// A collection is large from here.
 const LARGE: u64 = 1_000_000;
+/// A k of one in so many rows scans every leaf: to know k rows takes most leaves anyway, and margins between the
+/// table's k mean nothing where the larger one is reached by that alone.
+const LARGE_K: u64 = 5;
 /// Leaves of the first beam.
 const FIRST_BEAM: usize = 1024;
 /// The beam is this many times as wide as that of recall 0.99, or everything.
@@ -40,22 +43,27 @@ pub struct MarginTable {
     pub margins: [[f32; TARGETS.len()]; K_STEPS.len()],
 }
 
-/// The margin for any k and target, interpolated (in the target, and roughly in the logarithm of k); targets and k
-/// beyond the table get its border.
+/// The margin for any k and target: interpolated in the target; between two k of the table the larger margin (what is
+/// needed need not rise or fall evenly with k). Targets and k beyond the table get its border.
 pub fn margin_for(table: &MarginTable, k: usize, target: f32) -> f32 {
-    let (row, along_k) = place(k);
-    let low = along(&table.margins[row], target);
-    let high = along(&table.margins[(row + 1).min(K_STEPS.len() - 1)], target);
-    low + (high - low) * along_k
+    let above = K_STEPS.partition_point(|&step| step < k).min(K_STEPS.len() - 1);
+    let margin = along(&table.margins[above], target);
+    if K_STEPS[above] <= k || above == 0 {
+        margin
+    } else {
+        margin.max(along(&table.margins[above - 1], target))
+    }
 }
 
-/// The effort for a recall target. Without a table (nothing was calibrated) every leaf is scanned; a target of 1 is
-/// full effort.
-pub fn effort_for(table: Option<&MarginTable>, k: usize, target: f32) -> Effort {
+/// The effort for a recall target, in an index of `live` rows. Without a table (nothing was calibrated), or when a
+/// good part of all rows is wanted, every leaf is scanned; a target of 1 is full effort.
+pub fn effort_for(table: Option<&MarginTable>, k: usize, target: f32, live: u64) -> Effort {
     match table {
         _ if target >= 1.0 => Effort::Full,
-        Some(table) => Effort::Margin(margin_for(table, k, target)),
-        None => Effort::Margin(f32::INFINITY),
+        Some(table) if (k as u64).saturating_mul(LARGE_K) < live => {
+            Effort::Margin(margin_for(table, k, target))
+        }
+        _ => Effort::Margin(f32::INFINITY),
     }
 }
 
@@ -69,23 +77,6 @@ fn along(margins: &[f32; TARGETS.len()], target: f32) -> f32 {
             margins[n - 1] + (margins[n] - margins[n - 1]) * part
         }
     }
-}
-
-/// Place of k between two rows of the table.
-fn place(k: usize) -> (usize, f32) {
-    let k = k.clamp(1, K_STEPS[K_STEPS.len() - 1]);
-    let row = K_STEPS.partition_point(|&step| step <= k) - 1;
-    if K_STEPS[row] == k {
-        return (row, 0.0);
-    }
-    let (low, high) = (log2(K_STEPS[row]), log2(K_STEPS[row + 1]));
-    (row, (log2(k) - low) / (high - low))
-}
-
-/// Base-2 logarithm, linear between powers of two: the same on every machine.
-fn log2(k: usize) -> f32 {
-    let whole = k.ilog2();
-    whole as f32 + k as f32 / (1usize << whole) as f32 - 1.0
 }
 
 /// Gives the leaves to scan. Called from several threads.

@@ -23,8 +23,11 @@ fn targets_are_met() {
             let table = table(&index, 2);
             let mut searcher = Searcher::new();
             for (k, target) in [(10, 0.9), (10, 0.95), (10, 0.99), (100, 0.95), (1, 0.95)] {
-                let params =
-                    SearchParams { k, effort: effort_for(Some(&table), k, target), ..Default::default() };
+                let params = SearchParams {
+                    k,
+                    effort: effort_for(Some(&table), k, target, u64::MAX),
+                    ..Default::default()
+                };
                 let mut sum = 0.0;
                 let mut leaves = 0;
                 for query in &queries {
@@ -95,9 +98,10 @@ fn interpolation() {
         assert!(margin >= last);
         last = margin;
     }
-    assert_eq!(effort_for(Some(&table), 10, 1.0), Effort::Full);
-    assert_eq!(effort_for(None, 10, 0.95), Effort::Margin(f32::INFINITY));
-    assert_eq!(effort_for(Some(&table), 10, 0.95), Effort::Margin(105.0));
+    assert_eq!(effort_for(Some(&table), 10, 1.0, 1000), Effort::Full);
+    assert_eq!(effort_for(None, 10, 0.95, 1000), Effort::Margin(f32::INFINITY));
+    assert_eq!(effort_for(Some(&table), 10, 0.95, 51), Effort::Margin(105.0));
+    assert_eq!(effort_for(Some(&table), 10, 0.95, 50), Effort::Margin(f32::INFINITY));
 }
 
 #[test]
