@@ -17,10 +17,12 @@ use crate::collection::Collection;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Write, newest_head};
-use crate::rootio::{stored, undecodable};
+use crate::rootio::{damaged, stored, undecodable};
 
 /// Dimensions up to this are indexed.
 const MAX_DIMENSION: u32 = pando_format::MAX_DIMENSION;
+/// Tries of a create whose answers are unclear.
+const CREATE_ATTEMPTS: usize = 5;
 
 /// Open collections of this node.
 pub struct Catalog {
@@ -175,11 +177,7 @@ impl Catalog {
                     shards: 1,
                 };
                 let bytes = Bytes::from(record.encode().map_err(Error::from)?);
-                self.env
-                    .store
-                    .create_if_absent(&Key::Record { uuid: uuid.0 }, bytes)
-                    .await
-                    .map_err(stored)?;
+                self.create_own(&Key::Record { uuid: uuid.0 }, bytes).await?;
                 recorded = true;
             }
             if self.take_name(&create.name, owner.number + 1, Some(uuid)).await? {
@@ -187,6 +185,29 @@ impl Catalog {
                 return self.get(&create.name).await;
             }
         }
+    }
+
+    /// Creates an object that nobody else would create. An answer that does not say "created" is looked into: 409 and 412 may
+    /// come without anything being there.
+    async fn create_own(&self, key: &Key, bytes: Bytes) -> Result<()> {
+        for _ in 0..CREATE_ATTEMPTS {
+            match self.env.store.create_if_absent(key, bytes.clone()).await {
+                Ok(CreateOutcome::Created) => return Ok(()),
+                Ok(CreateOutcome::Exists) => {}
+                Err(error) if error.is_unclear() => {}
+                Err(error) => return Err(stored(error)),
+            }
+            match self.env.store.try_get(key).await.map_err(stored)? {
+                Some(found) if found == bytes => return Ok(()),
+                Some(_) => return Err(damaged(format!("{}: {key} is another's", key.kind().label()))),
+                None => {}
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "STORAGE_UNAVAILABLE",
+            "storage did not take the object; try again",
+        ))
     }
 
     /// Writes name object `number`. `false`: somebody else's is there.

@@ -20,6 +20,7 @@ use crate::query::{self, Place, Plan};
 use crate::settings::Settings;
 use crate::validate;
 use crate::view::View;
+use crate::workers::{CpuPool, Workers};
 
 /// A stream of pages of one scan, all of one position.
 pub type ScanStream = futures::stream::BoxStream<'static, Result<ScanPage>>;
@@ -58,6 +59,15 @@ pub struct Components {
 impl Engine {
     /// Starts an engine: checks the store, starts the CPU pools and the background work.
     pub async fn open(components: Components, settings: Settings) -> Result<Arc<Self>> {
+        Self::open_scheduled(components, settings, None).await
+    }
+
+    /// [`Engine::open`] with a schedule of its own for CPU and blocking work.
+    pub async fn open_scheduled(
+        components: Components,
+        settings: Settings,
+        workers: Option<Arc<dyn Workers>>,
+    ) -> Result<Arc<Self>> {
         components.store.probe().await?;
         let threads = match settings.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -72,8 +82,8 @@ impl Engine {
             kernels: components.kernels,
             clock: components.clock,
             random: components.random,
-            cpu: pool("search", threads)?,
-            compact_cpu: pool("compact", threads)?,
+            cpu: CpuPool::scheduled(pool("search", threads)?, workers.clone()),
+            compact_cpu: CpuPool::scheduled(pool("compact", threads)?, workers),
             cache,
             resident: MemoryBudget::new(share(RESIDENT_PERCENT)),
             tails: MemoryBudget::new(share(TAIL_PERCENT)),
@@ -364,6 +374,12 @@ impl Engine {
         crate::verify::verify(&around, root.manifest().depth, root.id()).await
     }
 
+    /// Drops all background work where it waits, as a crash of the process would; for simulations of it. Calls that are under
+    /// way are their callers' to drop.
+    pub fn crash(&self) {
+        self.env.tasks.crash();
+    }
+
     /// Stops background work; in-flight writes are finished first. Every method called afterwards fails.
     pub async fn shutdown(&self) {
         self.catalog.clear();
@@ -391,18 +407,5 @@ async fn unload(env: Environment, catalog: Arc<Catalog>) {
     loop {
         env.clock.sleep(IDLE / 10).await;
         catalog.drop_idle(env.clock.now().saturating_sub(IDLE).as_secs());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_fails_its_caller_alone() {
-        let pool = pool("test", 1).unwrap();
-        let error = query::on_cpu(&pool, || panic!("a fault of ours")).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Internal);
-        assert_eq!(query::on_cpu(&pool, || 7).await.unwrap(), 7);
     }
 }

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::block::Cache;
 use crate::query::SearcherPool;
 use crate::settings::Settings;
+use crate::workers::CpuPool;
 
 /// Where nonces and uuids come from: the only randomness of the engine, and none of it reaches a root's index.
 pub trait Random: Send + Sync + std::fmt::Debug {
@@ -85,14 +86,16 @@ impl Drop for Reservation {
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    crash: CancellationToken,
 }
 
 impl Tasks {
     /// Starts a task that is dropped where it waits when the engine stops.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
-        self.tracker.spawn(async move {
+        self.spawn_to_end(async move {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = work => {}
             }
@@ -101,7 +104,20 @@ impl Tasks {
 
     /// Starts a task that ends by itself soon after [`Tasks::stopping`] does.
     pub fn spawn_to_end(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(work);
+        let crash = self.crash.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = crash.cancelled() => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// Drops every task where it waits, as the end of the process would. Nothing is finished, nobody is told.
+    pub fn crash(&self) {
+        self.crash.cancel();
+        self.stop.cancel();
     }
 
     /// Ends when the engine stops.
@@ -136,9 +152,9 @@ pub struct Environment {
     /// Nonces and uuids.
     pub random: Arc<dyn Random>,
     /// CPU work: searches. Never on tokio's workers.
-    pub cpu: Arc<rayon::ThreadPool>,
+    pub cpu: CpuPool,
     /// CPU work of checkpoints, so that they do not starve searches.
-    pub compact_cpu: Arc<rayon::ThreadPool>,
+    pub compact_cpu: CpuPool,
     /// Verified blocks.
     pub cache: Cache,
     /// Resident vectors and navigation of open roots.

@@ -18,6 +18,7 @@ pub mod tail;
 mod validate;
 pub mod verify;
 pub mod view;
+pub mod workers;
 
 pub use engine::{Components, Engine, ProgressSink, ScanStream};
 pub use error::{Error, ErrorKind, Result};

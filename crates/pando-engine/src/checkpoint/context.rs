@@ -8,11 +8,11 @@ use pando_format::{CollectionConfig, CollectionRecord};
 use pando_kernels::Kernels;
 use pando_store::Store;
 use pando_tree::TreeConfig;
-use tokio::runtime::Handle;
 
 use crate::api::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::rootio::RootIo;
+use crate::workers::{CpuPool, Waiter};
 
 /// Surroundings of a checkpoint.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Surroundings {
     /// Kernel set.
     pub kernels: Kernels,
     /// Threads for CPU work.
-    pub pool: Arc<rayon::ThreadPool>,
+    pub pool: CpuPool,
     /// Bytes for buffers of vectors and codes. The tree itself (about 20 bytes a row) and the ids of the plan come on
     /// top.
     pub memory: u64,
@@ -38,13 +38,13 @@ pub struct Context {
     pub io: RootIo,
     pub kernels: Kernels,
     pub memory: u64,
-    pub handle: Handle,
+    pub waiter: Waiter,
     pub cancel: Arc<AtomicBool>,
     /// Depth of the root being made.
     pub depth: u64,
     pub tree_config: TreeConfig,
     progress: Arc<dyn Fn(Progress) + Send + Sync>,
-    pub pool: Arc<rayon::ThreadPool>,
+    pub pool: CpuPool,
 }
 
 /// The tree's view of a configuration.
@@ -60,12 +60,12 @@ pub fn tree_config(config: &CollectionConfig) -> TreeConfig {
 }
 
 impl Context {
-    pub fn new(around: &Surroundings, depth: u64, handle: Handle, cancel: Arc<AtomicBool>) -> Self {
+    pub fn new(around: &Surroundings, depth: u64, cancel: Arc<AtomicBool>) -> Self {
         Self {
             io: RootIo::new(around.store.clone(), around.record.clone()),
             kernels: around.kernels,
             memory: around.memory,
-            handle,
+            waiter: around.pool.waiter(),
             cancel,
             depth,
             tree_config: tree_config(&around.record.config),
@@ -86,7 +86,7 @@ impl Context {
 
     /// Waits for storage. Only on CPU threads.
     pub fn block<T>(&self, work: impl Future<Output = T>) -> T {
-        self.handle.block_on(work)
+        self.waiter.block_on(work)
     }
 
     /// Fails once somebody wants the checkpoint to stop.

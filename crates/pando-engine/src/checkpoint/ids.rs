@@ -99,7 +99,7 @@ pub fn write(
             let mut streams: Vec<Pairs<'_>> = Vec::new();
             streams.extend(fresh.map(|f| Box::new(f.map(Ok)) as Pairs<'_>));
             for run in &merge.old {
-                streams.push(Box::new(IdRunCursor::new(&ctx.io, ctx.handle.clone(), run)));
+                streams.push(Box::new(IdRunCursor::new(&ctx.io, ctx.waiter.clone(), run)));
             }
             let pairs = merge_ids(streams).filter(|pair| pair.as_ref().map_or(true, |(_, row)| lives(*row)));
             out.extend(write_run(kind, merge.level, pairs, packs)?);

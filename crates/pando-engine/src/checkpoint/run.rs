@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pando_format::{Calibration, Head, Manifest, PlanContents, RootId, RowSet, TreeInfo};
 use pando_tree::search::Frame;
 use pando_tree::{Env, Totals, Tree};
-use tokio::runtime::Handle;
 
 use super::context::{Context, Surroundings};
 use super::encode::{self, BlockWriter, GroupPlan, NodeWriter, WrittenTree};
@@ -73,12 +72,12 @@ pub async fn run_checkpoint(
     let Some(contents) = plan(&io, &base, log_end).await? else { return Ok(CheckpointOutcome::NothingToDo) };
     let flag = Arc::new(AtomicBool::new(false));
     let guard = CancelOnDrop(flag.clone());
-    let ctx = Context::new(around, base.next_depth(), Handle::current(), flag);
+    let ctx = Context::new(around, base.next_depth(), flag);
     let pool = around.pool.clone();
-    let work = move || pool.install(|| make_root(&ctx, &base, contents).map(|made| (made, ctx.io)));
-    let joined = tokio::task::spawn_blocking(work).await;
+    let work = move || make_root(&ctx, &base, contents).map(|made| (made, ctx.io));
+    let done = pool.run_blocking(work).await;
     drop(guard);
-    let (made, io) = joined.map_err(|e| Error::internal(format!("the checkpoint's thread ended: {e}")))??;
+    let (made, io) = done??;
     let (root, len) = store_manifest(&io, &made.manifest).await?;
     let head = head(&io, &base, &made.manifest, root, len, made.closed);
     match create_head(&io, &head).await? {

@@ -7,12 +7,12 @@ use pando_format::{PAGE_BYTES, Rows};
 use pando_tree::{TreeError, VectorSource};
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use tokio::runtime::Handle;
 
 use super::context::Context;
 use super::staging::Staged;
 use crate::error::{Error, Result};
 use crate::rootio::{SegmentReader, SegmentTable, damaged};
+use crate::workers::Waiter;
 
 /// Pages this far apart are read in one run.
 const GAP_PAGES: u64 = 3;
@@ -56,7 +56,7 @@ pub struct Vectors {
     table: SegmentTable,
     /// First row and records of each body kept in memory, ascending.
     staged: Vec<(u64, Arc<Rows>)>,
-    handle: Handle,
+    waiter: Waiter,
     dim: usize,
     shards: Vec<Mutex<Shard>>,
     /// Pages of one generation of one shard.
@@ -76,7 +76,7 @@ impl Vectors {
         Self {
             table,
             staged: bodies,
-            handle: ctx.handle.clone(),
+            waiter: ctx.waiter.clone(),
             dim: ctx.dim(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             limit: ((memory / PAGE_BYTES) as usize / (2 * SHARDS)).max(4),
@@ -164,7 +164,7 @@ impl Vectors {
             }
         }
         let reader: &SegmentReader = &self.table.segments()[segment as usize];
-        let parts = self.handle.block_on(reader.page_runs(&runs))?;
+        let parts = self.waiter.block_on(reader.page_runs(&runs))?;
         for (run, bytes) in runs.into_iter().zip(parts) {
             for (page, bytes) in run.zip(bytes.chunks(PAGE_BYTES as usize)) {
                 let bytes: Arc<[u8]> = bytes.into();

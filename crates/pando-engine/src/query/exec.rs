@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pando_tree::search::{DEFAULT_EPS0, Effort as TreeEffort, SearchParams, Searcher, calibrate};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use super::records::RecordReader;
 use super::search::{Found, Need, Ranked, SearchTask};
@@ -14,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::root::RowVectors;
 use crate::tail::{BodyRows, body_rows};
 use crate::view::View;
+use crate::workers::CpuPool;
 
 /// Searchers that wait for the next query: their scratch memory is warm.
 #[derive(Default)]
@@ -74,17 +74,10 @@ pub enum Place {
 
 /// Runs `work` on the CPU pool.
 pub async fn on_cpu<T: Send + 'static>(
-    pool: &Arc<rayon::ThreadPool>,
+    pool: &CpuPool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    let (send, receive) = oneshot::channel();
-    pool.spawn(move || {
-        // Nobody waits any more: the work is not worth beginning.
-        if !send.is_closed() {
-            let _ = send.send(work());
-        }
-    });
-    receive.await.map_err(|_| Error::internal("a task of the CPU pool did not finish"))
+    pool.run(work).await
 }
 
 /// One query.

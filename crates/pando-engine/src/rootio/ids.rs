@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pando_format::{BlockRef, IdBlock, IdIndex, IdKind, IdRun, IdRunPart, IdView, RecordId, Stored, id_hash};
-use tokio::runtime::Handle;
 
 use super::RootIo;
 use super::error::{damaged, undecodable};
 use crate::error::Result;
+use crate::workers::Waiter;
 
 impl RootIo {
     /// The index of a part of a run, its references made whole.
@@ -97,7 +97,7 @@ pub fn newest_first(runs: &[IdRun], kind: IdKind) -> Vec<&IdRun> {
 /// Goes through a run in order of ids, for worker threads: blocks on storage where it has to. Holds one part's blocks.
 pub struct IdRunCursor {
     io: RootIo,
-    handle: Handle,
+    waiter: Waiter,
     parts: VecDeque<IdRunPart>,
     blocks: VecDeque<IdBlock>,
     block: Option<IdBlock>,
@@ -106,9 +106,9 @@ pub struct IdRunCursor {
 
 impl IdRunCursor {
     /// A cursor at the start of `run`. Must be used outside tokio's workers.
-    pub fn new(io: &RootIo, handle: Handle, run: &IdRun) -> Self {
+    pub fn new(io: &RootIo, waiter: Waiter, run: &IdRun) -> Self {
         let parts = run.parts.iter().cloned().collect();
-        Self { io: io.clone(), handle, parts, blocks: VecDeque::new(), block: None, at: 0 }
+        Self { io: io.clone(), waiter, parts, blocks: VecDeque::new(), block: None, at: 0 }
     }
 
     fn load(&mut self) -> Result<bool> {
@@ -119,7 +119,7 @@ impl IdRunCursor {
             }
             let Some(part) = self.parts.pop_front() else { return Ok(false) };
             let io = self.io.clone();
-            self.blocks = self.handle.block_on(async move {
+            self.blocks = self.waiter.block_on(async move {
                 let refs: Vec<BlockRef> = io.id_index(&part).await?.blocks.iter().map(|b| b.block).collect();
                 io.id_blocks(&refs).await.map(VecDeque::from)
             })?;

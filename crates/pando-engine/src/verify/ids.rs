@@ -26,7 +26,7 @@ pub(super) fn verify(
     }
     let (mut pairs, mut live) = (0u128, 0u64);
     for kind in [IdKind::U64, IdKind::Str] {
-        let cursor = |run: &&IdRun| IdRunCursor::new(&ctx.io, ctx.handle.clone(), run);
+        let cursor = |run: &&IdRun| IdRunCursor::new(&ctx.io, ctx.waiter.clone(), run);
         let streams = newest_first(&manifest.id_runs, kind).iter().map(cursor).collect();
         for pair in merge_ids(streams) {
             let Some((id, row)) = found.noted(pair)? else { return Ok(()) };

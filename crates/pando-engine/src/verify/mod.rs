@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pando_format::{Manifest, PackEntry, RootId, RowSet};
-use tokio::runtime::Handle;
 
 use crate::api::VerifyReport;
 use crate::checkpoint::{Context, LiveBytes, Staged, Surroundings, Vectors};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::rootio::{SegmentTable, damaged, stored, undecodable};
 
 /// Bytes of a pack in memory at a time.
@@ -62,11 +61,9 @@ impl Findings {
 /// Verifies a root of the collection of `around`. Problems of stored data are reported, not returned as errors.
 pub async fn verify(around: &Surroundings, depth: u64, root: RootId) -> Result<VerifyReport> {
     let flag = Arc::new(AtomicBool::new(false));
-    let ctx = Context::new(around, depth, Handle::current(), flag);
+    let ctx = Context::new(around, depth, flag);
     let pool = around.pool.clone();
-    let work = move || pool.install(|| run(&ctx, depth, &root));
-    let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|e| Error::internal(format!("the verifying thread ended: {e}")))?
+    pool.run_blocking(move || run(&ctx, depth, &root)).await?
 }
 
 fn run(ctx: &Context, depth: u64, root: &RootId) -> Result<VerifyReport> {

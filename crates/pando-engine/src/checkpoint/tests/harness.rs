@@ -257,7 +257,7 @@ pub fn around(log: &Log, threads: usize, memory: u64) -> Surroundings {
         store: log.store.clone(),
         record: log.record.clone(),
         kernels: Kernels::detect(),
-        pool: Arc::new(rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()),
+        pool: Arc::new(rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()).into(),
         memory,
         progress: Arc::new(|_| {}),
     }
