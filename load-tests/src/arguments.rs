@@ -74,12 +74,18 @@ pub struct Common {
     /// Efforts of the sweep: recall targets, and `leaves:N`. Unless said, a range of targets.
     #[arg(long, value_delimiter = ',', value_parser = effort)]
     pub efforts: Vec<Effort>,
+    /// Instead of a sweep: points as k:effort, such as `10:0.95,100:leaves:30`.
+    #[arg(long, value_delimiter = ',', value_parser = point)]
+    pub points: Vec<(usize, Effort)>,
     /// Seconds for one point of the sweep.
     #[arg(long, default_value_t = 1.2)]
     pub budget: f64,
     /// Also throughput with two threads.
     #[arg(long)]
     pub threads2: bool,
+    /// Also the cost of a call that has next to nothing to do.
+    #[arg(long)]
+    pub call_cost: bool,
     /// Also latency through the engine's pool (`Engine::query`), as a server runs it.
     #[arg(long)]
     pub pool: bool,
@@ -121,6 +127,11 @@ fn effort(text: &str) -> Result<Effort, String> {
     }
 }
 
+fn point(text: &str) -> Result<(usize, Effort), String> {
+    let (k, name) = text.split_once(':').ok_or_else(|| format!("{text} is not k:effort"))?;
+    Ok((k.parse().map_err(|_| format!("{text} does not begin with a number"))?, effort(name)?))
+}
+
 /// An effort as lines show it.
 pub fn effort_name(effort: Effort) -> serde_json::Value {
     match effort {
@@ -143,6 +154,9 @@ mod tests {
         for wrong in ["0.5", "1.1", "leaf:3", "leaves:x", ""] {
             assert!(effort(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(point("10:leaves:3"), Ok((10, Effort::Leaves(3))));
+        assert_eq!(point("100:0.9"), Ok((100, Effort::RecallTarget(0.9))));
+        assert!(point("0.9").is_err() && point("x:0.9").is_err());
         assert_eq!(effort_name(Effort::RecallTarget(0.95)).to_string(), "0.95");
     }
 }

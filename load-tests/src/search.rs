@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pando_engine::api::{Effort, QueryAnswer, Work};
+use pando_engine::api::{CreateCollection, Effort, QueryAnswer, Work};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, effort_name};
 use crate::data::{self, Queries};
-use crate::engine::{Bench, ids, only, request};
+use crate::engine::{Bench, NAME, ids, only, request};
 use crate::machine::{self, Stopwatch};
 use crate::report::{emit, round};
 
@@ -51,7 +51,11 @@ pub fn run(args: &Common) -> Result<()> {
         true => TARGETS.iter().map(|target| Effort::RecallTarget(*target)).collect(),
         false => args.efforts.clone(),
     };
-    for &k in &args.k {
+    for &(k, effort) in &args.points {
+        point(args, &bench, &queries, &cpus, k, effort)?;
+    }
+    let sweep = if args.points.is_empty() { args.k.as_slice() } else { &[] };
+    for &k in sweep {
         let mut enough = [false; 2];
         for &effort in &efforts {
             let family = usize::from(matches!(effort, Effort::Leaves(_)));
@@ -71,7 +75,38 @@ pub fn run(args: &Common) -> Result<()> {
         }),
     )?;
     bench.close();
+    if args.call_cost {
+        machine::pin(&cpus, 1);
+        emit(
+            args,
+            json!({ "kind": "call", "dataset": data::name(args), "empty_call_us": call_cost(args)? }),
+        )?;
+    }
     Ok(())
+}
+
+/// Microseconds of a search in a collection of one record, beside the index that is measured.
+fn call_cost(args: &Common) -> Result<f64> {
+    let folder = data::index(args).with_extension("empty");
+    let _ = std::fs::remove_dir_all(&folder);
+    let bench = Bench::open(args, &folder)?;
+    let vector = [1.0, 2.0, 3.0, 4.0];
+    bench.wait(bench.engine.create_collection(CreateCollection::new(NAME, 4, args.metric)))?;
+    bench.ingest(&[0], &vector, 4, 1)?;
+    bench.compact()?;
+    let mut times = Vec::new();
+    bench.runtime.block_on(async {
+        for _ in 0..1000 {
+            let sent = Instant::now();
+            bench.engine.query_here(request(&vector, 1, Effort::default())).await?;
+            times.push(sent.elapsed());
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    bench.close();
+    std::fs::remove_dir_all(&folder)?;
+    times.sort();
+    Ok(round(times[times.len() / 2].as_secs_f64() * 1e6, 2))
 }
 
 /// Measures one effort; gives its recall.
