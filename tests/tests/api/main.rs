@@ -2,6 +2,7 @@
 
 mod bad_files;
 mod bad_requests;
+mod bench;
 mod cli;
 mod ids;
 mod ingest;
