@@ -17,7 +17,7 @@ use crate::collection::Collection;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Write, newest_head};
-use crate::rootio::{damaged, stored, undecodable};
+use crate::rootio::{damaged_at, stored, undecodable};
 
 /// Dimensions up to this are indexed.
 const MAX_DIMENSION: u32 = pando_format::MAX_DIMENSION;
@@ -199,15 +199,11 @@ impl Catalog {
             }
             match self.env.store.try_get(key).await.map_err(stored)? {
                 Some(found) if found == bytes => return Ok(()),
-                Some(_) => return Err(damaged(format!("{}: {key} is another's", key.kind().label()))),
+                Some(_) => return Err(damaged_at(format!("{}: it is another's", key.kind().label()), key)),
                 None => {}
             }
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            "STORAGE_UNAVAILABLE",
-            "storage did not take the object; try again",
-        ))
+        Err(not_taken())
     }
 
     /// Writes name object `number`. `false`: somebody else's is there.
@@ -246,12 +242,16 @@ impl Catalog {
     /// What follows the closing of a log: a last head that says so, and the name is free. Repeating it is harmless.
     async fn release(&self, name: &str, collection: &Collection) -> Result<()> {
         self.close_heads(collection).await?;
-        let owner = self.owner(name).await?;
-        if owner.uuid == Some(collection.record.uuid) {
+        for _ in 0..CREATE_ATTEMPTS {
+            let owner = self.owner(name).await?;
             // A race with somebody who frees or takes the name for himself is lost gladly: the collection is closed.
-            self.take_name(name, owner.number + 1, None).await?;
+            if owner.uuid != Some(collection.record.uuid)
+                || self.take_name(name, owner.number + 1, None).await?
+            {
+                return Ok(());
+            }
         }
-        Ok(())
+        Err(not_taken())
     }
 
     /// The last head says closed, so that nobody has to read the log to know it.
@@ -296,6 +296,11 @@ impl Catalog {
         }
         Ok(names)
     }
+}
+
+/// Storage keeps refusing to create an object, without a reason that could be found.
+fn not_taken() -> Error {
+    Error::new(ErrorKind::Unavailable, "STORAGE_UNAVAILABLE", "storage did not take the object; try again")
 }
 
 /// The engine stops.

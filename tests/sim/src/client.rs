@@ -36,8 +36,11 @@ pub struct World {
 pub type Verdict<T = ()> = Result<T, String>;
 
 /// An error that a caller may meet in this weather.
-fn tolerable(error: &Error, weather: &Weather, what: &str) -> Verdict {
+pub fn tolerable(error: &Error, weather: &Weather, what: &str) -> Verdict {
     let faults = &weather.faults;
+    if !discreet(&error.message) {
+        return Err(format!("{what}: an error that shows the inside: {error:?}"));
+    }
     let fine = match error.kind {
         ErrorKind::Unavailable | ErrorKind::Aborted => weather.may_fail(),
         ErrorKind::DataLoss => faults.cut + faults.flip > 0,
@@ -45,6 +48,11 @@ fn tolerable(error: &Error, weather: &Weather, what: &str) -> Verdict {
         _ => false,
     };
     if fine { Ok(()) } else { Err(format!("{what}: {error:?}")) }
+}
+
+/// Nothing of keys, hashes or hosts (law 10).
+fn discreet(message: &str) -> bool {
+    !message.contains('/') && !message.split(|c: char| !c.is_ascii_hexdigit()).any(|run| run.len() > 15)
 }
 
 /// Ids are numbers and texts.
@@ -61,7 +69,8 @@ pub fn vector(dice: &Dice, dim: usize) -> Vec<f32> {
     vector
 }
 
-fn rows(dim: usize, records: &[(RecordId, Vec<f32>)], call: i64) -> Rows {
+/// Records of one call.
+pub fn rows(dim: usize, records: &[(RecordId, Vec<f32>)], call: i64) -> Rows {
     let mut builder = RowsBuilder::new(dim);
     for (id, vector) in records {
         builder.push(id.clone(), vector, [(CALL, &Value::Int64(call))]).expect("a good record");

@@ -12,6 +12,7 @@ use pando_engine::api::*;
 use crate::client::{Client, NAME, Reader, Verdict, World};
 use crate::clock::SimClock;
 use crate::history::History;
+use crate::names::Names;
 use crate::node::Node;
 use crate::random::Dice;
 use crate::storage::Storage;
@@ -114,11 +115,13 @@ async fn story(
     let clients: Vec<_> = (0..weather.clients)
         .map(|n| tokio::spawn(Client { world: world.clone(), dice: Dice::new(seed, 10 + n) }.run()))
         .collect();
+    let names = tokio::spawn(Names::new(world.clone(), Dice::new(seed, 5)).run());
     let mut wrong = Ok(());
     for client in clients {
         let ended = client.await.unwrap_or_else(|e| Err(format!("a client: {e}")));
         wrong = wrong.and(ended);
     }
+    let names = names.await.unwrap_or_else(|e| Err(format!("a client: {e}")));
     killer.abort();
     ending.deaths = deaths.load(Ordering::Relaxed);
     wrong?;
@@ -130,6 +133,7 @@ async fn story(
         node.kill().await;
         node.start_at_last().await;
     }
+    names?.settle().await?;
     ending.entries = history.log_end()?;
     ending.told = history.check_all()?;
     for node in &nodes {

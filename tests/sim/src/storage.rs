@@ -314,12 +314,12 @@ impl State {
         }
         let uuid = head.uuid.0;
         let root = Key::Root { uuid, depth: of.depth, hash: of.root.0 }.path();
-        let Some(object) = self.objects.get(&root) else {
-            // A repeated head of a root that was collected meanwhile decides nothing.
-            if !self.deleted.contains(&root) {
-                self.violation(format!("{path}: its root is not stored"));
-            }
+        if self.objects.contains_key(path) {
+            // It decides nothing; its root may have been collected meanwhile.
             return;
+        }
+        let Some(object) = self.objects.get(&root) else {
+            return self.violation(format!("{path}: its root is not stored"));
         };
         let manifest = match Manifest::decode(&object.bytes) {
             Ok(manifest) => manifest,
@@ -334,7 +334,7 @@ impl State {
                 ObjectKind::Pack => Key::Pack { uuid, depth, hash },
                 _ => Key::Segment { uuid, depth, hash },
             };
-            if !self.objects.contains_key(&key.path()) && !self.deleted.contains(&key.path()) {
+            if !self.objects.contains_key(&key.path()) {
                 missing.push(key.path());
             }
         }

@@ -5,7 +5,7 @@ use pando_store::{Key, Series, Store};
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::rootio::{damaged, stored, undecodable};
+use crate::rootio::{damaged, damaged_at, stored, undecodable};
 
 /// Head number `generation`, if it exists.
 pub async fn read_head(store: &Store, uuid: Uuid, generation: u64) -> Result<Option<Head>> {
@@ -13,7 +13,7 @@ pub async fn read_head(store: &Store, uuid: Uuid, generation: u64) -> Result<Opt
     let Some(bytes) = store.try_get(&key).await.map_err(stored)? else { return Ok(None) };
     let head = Head::decode(&bytes).map_err(|e| undecodable(e, &key))?;
     if head.uuid.0 != uuid || head.generation != generation {
-        return Err(damaged(format!("head: {key} is another head")));
+        return Err(damaged_at("head: it is another head", &key));
     }
     Ok(Some(head))
 }

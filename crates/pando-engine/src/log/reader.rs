@@ -9,7 +9,7 @@ use pando_store::Key;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::query::on_cpu;
-use crate::rootio::{damaged, stored, undecodable};
+use crate::rootio::{damaged_at, stored, undecodable};
 use crate::tail::LoadedEntry;
 
 /// What is at a place in the log.
@@ -27,7 +27,7 @@ pub async fn fetch_entry(env: &Environment, uuid: CollectionUuid, sequence: u64)
     let Some(bytes) = env.store.try_get(&key).await.map_err(stored)? else { return Ok(Fetched::Absent) };
     let entry = Entry::decode(&bytes).map_err(|e| undecodable(e, &key))?;
     if entry.uuid != uuid || entry.sequence != sequence {
-        return Err(damaged(format!("log entry: {key} is another entry")));
+        return Err(damaged_at("log entry: it is another entry", &key));
     }
     Ok(Fetched::Entry(Box::new(entry)))
 }

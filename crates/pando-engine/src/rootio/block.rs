@@ -8,7 +8,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use pando_format::{AlignedBytes, BlockRef, CollectionRecord, Hash, Manifest, ObjectRef, RootId, Stored};
 use pando_store::{Key, Store};
 
-use super::error::{damaged, stored, undecodable};
+use super::error::{damaged_at, stored, undecodable};
 use crate::error::Result;
 
 /// Blocks of one pack that lie so close together are read with one request …
@@ -65,11 +65,11 @@ impl RootIo {
         let key = self.root_key(depth, root);
         let bytes = self.store.get(&key).await.map_err(stored)?;
         if Hash::of(&bytes).0 != root.0 {
-            return Err(damaged(format!("root: {key} does not have its hash")));
+            return Err(damaged_at("root: it does not have its hash", &key));
         }
         let manifest = Manifest::decode(&bytes).map_err(|e| undecodable(e, &key))?;
         if manifest.depth != depth {
-            return Err(damaged(format!("root: {key} states depth {}", manifest.depth)));
+            return Err(damaged_at(format!("root: it states depth {}", manifest.depth), &key));
         }
         Ok((manifest, bytes))
     }

@@ -32,6 +32,11 @@ pub fn undecodable(error: FormatError, place: impl std::fmt::Display) -> Error {
     }
 }
 
+/// [`damaged`], at a place (a key, a block) that is for the log alone.
+pub fn damaged_at(what: impl std::fmt::Display, place: impl std::fmt::Display) -> Error {
+    Error::data_loss(format!("stored data is damaged ({what})"), format!("{what}: {place}"))
+}
+
 /// Stored objects that contradict each other: `what` names the kind of object and may be shown.
 pub fn damaged(what: impl Into<String>) -> Error {
     let what = what.into();

@@ -13,7 +13,7 @@ mod nodes;
 mod segment;
 
 pub use block::RootIo;
-pub use error::{damaged, stored, undecodable};
+pub use error::{damaged, damaged_at, stored, undecodable};
 pub use ids::{IdRunCursor, newest_first};
 pub use nodes::{Node, NodeLevels, NodePlace};
 pub use segment::{SegmentReader, SegmentTable};

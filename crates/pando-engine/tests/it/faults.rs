@@ -212,6 +212,11 @@ async fn a_collection_is_created_whole() {
             engine.upsert("c", rows(DIM, &batch(&mut generator, 0..3)), None).await.unwrap();
             let count = engine.count("c", Consistency::Strong, At::Now).await.unwrap().count;
             assert_eq!(count, 3, "{kind:?} {fault:?}");
+            // And dropped whole: a name that was refused to be freed stayed in the list.
+            faults.add(Rule::new(fault.clone()).op(FaultOp::Create).kind(kind).once());
+            engine.delete_collection("c").await.unwrap();
+            assert!(engine.list_collections().await.unwrap().is_empty(), "{kind:?} {fault:?}");
+            faults.heal();
         }
     }
 }

@@ -9,5 +9,10 @@ mod engines;
 mod faults;
 mod lifecycle;
 mod odd;
+mod roots;
 mod send;
 mod support;
+
+/// Counts bytes, for tests that bound memory.
+#[global_allocator]
+static ALLOCATOR: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
