@@ -268,6 +268,25 @@ impl Client {
         report.ok_or_else(cut_short)
     }
 
+    /// Collects a collection's garbage; with `dry_run` only says what would be deleted.
+    pub async fn collect_garbage(
+        &self,
+        collection: &str,
+        dry_run: bool,
+        progress: impl FnMut(v1::Progress),
+    ) -> Result<v1::GarbageReport> {
+        let request = v1::CollectGarbageRequest { collection: collection.to_owned(), dry_run };
+        let mut service =
+            AdminServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_WIRE_BYTES);
+        let stream = service.collect_garbage(request).await?.into_inner();
+        let report = last(stream, progress, |message| match message.event? {
+            v1::collect_garbage_response::Event::Progress(progress) => Some(Step::Progress(progress)),
+            v1::collect_garbage_response::Event::Report(report) => Some(Step::Done(report)),
+        })
+        .await?;
+        report.ok_or_else(cut_short)
+    }
+
     /// A stream for bulk loading, opened with its first batch. Every batch must have the columns of the first one.
     pub fn ingest(&self, collection: &str, options: IngestOptions) -> Ingest {
         Ingest::new(self.clone(), collection, options)

@@ -332,6 +332,54 @@ pub struct VerifyReport {
     pub problems: Vec<String>,
 }
 
+/// What a collection of garbage came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GarbageReport {
+    /// Nothing was deleted: "deleted" says what would be.
+    pub dry_run: bool,
+    /// The head that the sweep began with; 0 if there was none.
+    pub generation: u64,
+    /// Objects of roots deeper than this were left alone: they may belong to a root in the making.
+    pub up_to_depth: u64,
+    /// Log entries up to this one may be deleted.
+    pub log_floor: u64,
+    /// Roots kept because they are the newest or were so within the retention.
+    pub recent_roots: u64,
+    /// Older roots kept because a tag or a pin names them.
+    pub held_roots: u64,
+    /// By kind of object, in a fixed order; kinds without objects are left out.
+    pub kinds: Vec<GarbageOfKind>,
+    /// Objects that storage did not delete this time; the next sweep tries again.
+    pub failed: u64,
+}
+
+impl GarbageReport {
+    /// Objects deleted, and their bytes.
+    pub fn deleted(&self) -> (u64, u64) {
+        self.kinds.iter().fold((0, 0), |(n, bytes), k| (n + k.deleted, bytes + k.deleted_bytes))
+    }
+
+    /// Objects kept, and their bytes.
+    pub fn kept(&self) -> (u64, u64) {
+        self.kinds.iter().fold((0, 0), |(n, bytes), k| (n + k.kept, bytes + k.kept_bytes))
+    }
+}
+
+/// Objects of one kind, as a collection of garbage found them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GarbageOfKind {
+    /// The kind.
+    pub kind: pando_store::ObjectKind,
+    /// Objects deleted.
+    pub deleted: u64,
+    /// Their bytes.
+    pub deleted_bytes: u64,
+    /// Objects left.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+}
+
 /// Progress of long work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {

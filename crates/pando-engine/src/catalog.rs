@@ -129,7 +129,8 @@ impl Catalog {
         Ok(Owner { number, uuid: record.owner })
     }
 
-    async fn record(&self, uuid: Uuid) -> Result<CollectionRecord> {
+    /// The record of a collection, open or not.
+    pub async fn record(&self, uuid: Uuid) -> Result<CollectionRecord> {
         let key = Key::Record { uuid };
         let bytes = self.env.store.get(&key).await.map_err(stored)?;
         CollectionRecord::decode(&bytes).map_err(|e| undecodable(e, &key))

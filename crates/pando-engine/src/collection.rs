@@ -48,6 +48,18 @@ pub struct Collection {
     old: parking_lot::Mutex<Vec<(RootId, Arc<View>)>>,
     window: tokio::sync::Mutex<Option<(RootId, Arc<Keys>)>>,
     pub(crate) last_used: AtomicU64,
+    me: std::sync::Weak<Self>,
+    /// Whether a task is about to switch to a newer head.
+    following: std::sync::atomic::AtomicBool,
+}
+
+/// The root of a read is gone.
+fn expired() -> Error {
+    Error::new(
+        ErrorKind::FailedPrecondition,
+        "ROOT_EXPIRED",
+        "the root that was read from is no longer kept; read again, from a newer one",
+    )
 }
 
 /// Idempotency keys that a root remembers, with the entries they are in.
@@ -77,7 +89,9 @@ impl Collection {
             Some(head) => open_view(env, &io, head, None).await?,
             None => empty_view(env, &record),
         };
-        let collection = Arc::new(Self {
+        let collection = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            following: false.into(),
             env: env.clone(),
             record,
             io,
@@ -236,9 +250,18 @@ impl Collection {
                     sequence: h.sequence,
                     floor: h.log_floor,
                 });
+                let base = self.view().tail.base().sequence;
                 match believe(from, facts, Look::After) {
+                    // The root that is read here was replaced longer ago than the log's retention: its objects, and
+                    // entries past it, may go any time.
+                    Belief::Believed if facts.floor > base => {
+                        if let Some(head) = head {
+                            self.switch_to(&head).await?;
+                        }
+                        continue;
+                    }
                     // An entry that is absent and covered was folded after it was looked for.
-                    Belief::Believed if !end || facts.sequence < absent => {}
+                    Belief::Believed if !end || facts.sequence < absent => self.follow(head.as_ref()),
                     _ => {
                         if let Some(head) = head {
                             self.switch_to(&head).await?;
@@ -310,6 +333,26 @@ impl Collection {
         if head.generation <= old.generation {
             return Ok(());
         }
+        if let Some(root) =
+            old.root.as_ref().filter(|root| head.root.is_some_and(|new| new.root == root.id()))
+        {
+            // The same root under a new head, which raises the floor or closes the collection.
+            let _guard = self.applying.lock().await;
+            let now = self.view();
+            let same = now.root.as_ref().is_some_and(|open| Arc::ptr_eq(open, root));
+            if same && head.closed.is_none() && head.generation > now.generation {
+                let tail = now.tail.clone();
+                self.view.store(Arc::new(View::new(
+                    Some(root.clone()),
+                    head.generation,
+                    head.log_floor,
+                    tail,
+                )));
+            }
+            if same && head.closed.is_none() {
+                return Ok(());
+            }
+        }
         let new = open_view(&self.env, &self.io, head, old.root.as_deref()).await?;
         if let Some(root) = &new.root {
             let _ = tokio::time::timeout(WARM_BEFORE_SWITCH, root.warm()).await;
@@ -357,6 +400,40 @@ impl Collection {
         Ok(())
     }
 
+    /// Switches to a newer head beside the reads that go on with the older root and the tail.
+    fn follow(&self, head: Option<&Head>) {
+        let Some(head) = head.filter(|head| head.generation > self.view().generation) else { return };
+        let Some(me) = self.me.upgrade() else { return };
+        if self.following.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let head = head.clone();
+        self.env.tasks.spawn(async move {
+            if let Err(error) = me.switch_to(&head).await {
+                tracing::warn!(%error, "switching to a root that another node made");
+            }
+            me.following.store(false, Ordering::Release);
+        });
+    }
+
+    /// What to say of an error of a read on `view`: when its root was collected meanwhile, that and not damage. `None`: the
+    /// view was replaced, and the read begins again, if it may (`restart`).
+    pub(crate) async fn explain(&self, view: &View, restart: bool, error: Error) -> Option<Error> {
+        if error.kind != ErrorKind::DataLoss {
+            return Some(error);
+        }
+        let Some(root) = &view.root else { return Some(error) };
+        let key = self.io.root_key(root.manifest().depth, &root.id());
+        match self.env.store.try_head(&key).await {
+            Ok(None) => {}
+            _ => return Some(error),
+        }
+        if restart && self.catch_up_with_heads().await.is_ok() && self.view().generation > view.generation {
+            return None;
+        }
+        Some(expired())
+    }
+
     fn warm_in_background(&self) {
         if let Some(root) = self.view().root.clone() {
             self.env.tasks.spawn(async move {
@@ -388,8 +465,16 @@ impl Collection {
         while generation > 0 {
             let head =
                 read_head(&self.env.store, self.record.uuid.0, generation).await?.ok_or_else(unknown)?;
-            if head.root.is_some_and(|r| r.root == *root) {
-                let view = Arc::new(open_view(&self.env, &self.io, &head, newest.root.as_deref()).await?);
+            if let Some(named) = head.root.filter(|named| named.root == *root) {
+                let view = match open_view(&self.env, &self.io, &head, newest.root.as_deref()).await {
+                    Ok(view) => Arc::new(view),
+                    Err(error) if error.kind == ErrorKind::DataLoss => {
+                        let key = self.io.root_key(named.depth, root);
+                        let there = self.env.store.try_head(&key).await;
+                        return Err(if matches!(there, Ok(None)) { expired() } else { error });
+                    }
+                    Err(error) => return Err(error),
+                };
                 let mut old = self.old.lock();
                 if old.len() == OLD_VIEWS {
                     old.remove(0);

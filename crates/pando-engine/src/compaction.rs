@@ -12,7 +12,7 @@ use crate::checkpoint::{CheckpointOutcome, Surroundings, run_checkpoint};
 use crate::collection::Collection;
 use crate::engine::ProgressSink;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::log::newest_head;
 
 /// How often tails are looked at.
@@ -59,7 +59,17 @@ pub async fn compact(
         let around = surroundings(env, collection, progress.clone());
         let head = newest_head(&env.store, collection.record.uuid.0, view.generation).await?;
         let started = env.clock.now();
-        let outcome = run_checkpoint(&around, head.as_ref(), view.tail.facts().sequence).await?;
+        let outcome = match run_checkpoint(&around, head.as_ref(), view.tail.facts().sequence).await {
+            // Somebody else was so much faster that what this run worked on was collected meanwhile.
+            Err(error) if error.kind == ErrorKind::DataLoss => {
+                let known = head.as_ref().map_or(0, |head| head.generation);
+                match newest_head(&env.store, collection.record.uuid.0, known).await? {
+                    Some(newer) if newer.generation > known => CheckpointOutcome::LostRace(Box::new(newer)),
+                    _ => return Err(error),
+                }
+            }
+            outcome => outcome?,
+        };
         match outcome {
             CheckpointOutcome::Published(finished) => {
                 for skipped in &finished.skipped {
@@ -77,6 +87,7 @@ pub async fn compact(
                     "published a root"
                 );
                 published = true;
+                env.garbage.later(collection.record.uuid.0, env.clock.now());
                 collection.switch_to(&finished.head).await?;
             }
             CheckpointOutcome::LostRace(head) => collection.switch_to(&head).await?,

@@ -15,6 +15,7 @@ use crate::collection::Collection;
 use crate::compaction;
 use crate::environment::{Clock, Environment, MemoryBudget, Random, Tasks};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gc;
 use crate::log::{Write, newest_head, read_head};
 use crate::query::{self, Place, Plan};
 use crate::settings::Settings;
@@ -89,12 +90,14 @@ impl Engine {
             tails: MemoryBudget::new(share(TAIL_PERCENT)),
             searchers: Arc::default(),
             tasks: Tasks::default(),
+            garbage: Arc::default(),
             settings: Arc::new(settings),
         };
         let engine = Arc::new(Self { catalog: Arc::new(Catalog::new(env.clone())), env });
         // A checkpoint that is dropped gives up; its work is repeated to the same bytes.
         engine.env.tasks.spawn(compaction::run(engine.env.clone(), engine.catalog.clone()));
         engine.env.tasks.spawn(compaction::sweep(engine.env.clone(), engine.catalog.clone()));
+        engine.env.tasks.spawn(gc::schedule::run(engine.env.clone(), engine.catalog.clone()));
         engine.env.tasks.spawn(unload(engine.env.clone(), engine.catalog.clone()));
         Ok(engine)
     }
@@ -233,9 +236,16 @@ impl Engine {
         at: At,
     ) -> Result<FetchAnswer> {
         validate::ids(&ids)?;
-        let (_, view, token) = self.read(collection, consistency, &at).await?;
-        let records = query::fetch(&self.env, &view, token.sequence, &ids, &include).await?;
-        Ok(FetchAnswer { records, root: view.root.as_ref().map(|root| root.id()), token })
+        loop {
+            let (collection, view, token) = self.read(collection, consistency, &at).await?;
+            match query::fetch(&self.env, &view, token.sequence, &ids, &include).await {
+                Ok(records) => {
+                    let root = view.root.as_ref().map(|root| root.id());
+                    return Ok(FetchAnswer { records, root, token });
+                }
+                Err(error) => again(collection.explain(&view, at == At::Now, error).await)?,
+            }
+        }
     }
 
     /// Searches; one answer per query vector, all of one position.
@@ -251,9 +261,24 @@ impl Engine {
     }
 
     async fn query_at(&self, request: QueryRequest, place: Place) -> Result<Vec<QueryAnswer>> {
-        let (collection, view, token) =
-            self.read(&request.collection, request.consistency, &request.at).await?;
-        validate::query(&request, collection.dim(), collection.record.config.metric)?;
+        loop {
+            let (collection, view, token) =
+                self.read(&request.collection, request.consistency, &request.at).await?;
+            validate::query(&request, collection.dim(), collection.record.config.metric)?;
+            match self.query_view(request.clone(), place, view.clone(), token).await {
+                Ok(answers) => return Ok(answers),
+                Err(error) => again(collection.explain(&view, request.at == At::Now, error).await)?,
+            }
+        }
+    }
+
+    async fn query_view(
+        &self,
+        request: QueryRequest,
+        place: Place,
+        view: Arc<View>,
+        token: Token,
+    ) -> Result<Vec<QueryAnswer>> {
         let plan = Plan {
             view,
             position: token.sequence,
@@ -286,8 +311,21 @@ impl Engine {
         page_size: u32,
     ) -> Result<ScanStream> {
         let page_size = validate::page_size(page_size)?;
-        let (_, view, token) = self.read(collection, consistency, &at).await?;
-        query::scan(self.env.clone(), view, token.sequence, token, include, page_size).await
+        let (collection, view, token) = self.read(collection, consistency, &at).await?;
+        let scan = query::scan(self.env.clone(), view.clone(), token.sequence, token, include, page_size);
+        // A scan that has begun cannot begin again: it ends with an error when its root goes.
+        let ended = async move |error| collection.explain(&view, false, error).await;
+        match scan.await {
+            Ok(pages) => {
+                let ended = Arc::new(ended);
+                let explained = pages.or_else(move |error| {
+                    let ended = ended.clone();
+                    async move { Err(ended(error.clone()).await.unwrap_or(error)) }
+                });
+                Ok(explained.boxed())
+            }
+            Err(error) => Err(ended(error.clone()).await.unwrap_or(error)),
+        }
     }
 
     /// Live records.
@@ -342,6 +380,14 @@ impl Engine {
             if let Some(head) = head
                 && let Some(root) = head.root
             {
+                // Heads that only raise the floor name the root of the head before them: the first one counts.
+                if let Some(last) =
+                    out.last_mut().filter(|last: &&mut RootDescription| last.root == root.root)
+                {
+                    (last.generation, last.sequence) = (generation, head.sequence);
+                    generation -= 1;
+                    continue;
+                }
                 let manifest = collection.io().manifest(root.depth, &root.root).await;
                 if let Err(error) = &manifest
                     && error.kind == ErrorKind::Unavailable
@@ -380,11 +426,35 @@ impl Engine {
         self.env.tasks.crash();
     }
 
+    /// Deletes what no kept root of the collection reaches, and log entries that no reader or writer needs. With `dry_run`
+    /// nothing is deleted, and the report says what would be.
+    pub async fn collect_garbage(
+        &self,
+        collection: &str,
+        dry_run: bool,
+        progress: ProgressSink,
+    ) -> Result<GarbageReport> {
+        let open = self.catalog.get(collection).await?;
+        let uuid = open.record.uuid.0;
+        Ok(gc::schedule::collect(&self.env, &self.catalog, uuid, dry_run, progress).await?.report)
+    }
+
+    /// Sweeps every collection of the store, dropped ones included, as the compactor does once a day. One that fails does
+    /// not keep the others from being swept; the first error is returned at the end.
+    pub async fn collect_all_garbage(&self) -> Result<()> {
+        gc::schedule::collect_all(&self.env, &self.catalog).await
+    }
+
     /// Stops background work; in-flight writes are finished first. Every method called afterwards fails.
     pub async fn shutdown(&self) {
         self.catalog.clear();
         self.env.tasks.stop().await;
     }
+}
+
+/// An error, or the read begins again.
+fn again(error: Option<Error>) -> Result<()> {
+    error.map_or(Ok(()), Err)
 }
 
 fn pool(name: &'static str, threads: usize) -> Result<Arc<rayon::ThreadPool>> {

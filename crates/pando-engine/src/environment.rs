@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::block::Cache;
+use crate::gc::schedule::Schedule;
 use crate::query::SearcherPool;
 use crate::settings::Settings;
 use crate::workers::CpuPool;
@@ -165,6 +166,8 @@ pub struct Environment {
     pub searchers: Arc<SearcherPool>,
     /// Background tasks.
     pub tasks: Tasks,
+    /// Collections whose garbage is to be collected.
+    pub garbage: Arc<Schedule>,
     /// What an operator tunes.
     pub settings: Arc<Settings>,
 }

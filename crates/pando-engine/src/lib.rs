@@ -9,6 +9,7 @@ mod compaction;
 mod engine;
 pub mod environment;
 pub mod error;
+mod gc;
 mod log;
 pub mod query;
 pub mod root;

@@ -19,6 +19,13 @@ pub struct Settings {
     pub compact_bytes: u64,
     /// … or its oldest entry is so old. Default 30 seconds.
     pub compact_age: Duration,
+    /// Collect garbage by itself. Default true.
+    pub auto_collect: bool,
+    /// How long a root is kept after another took its place: a read that lasts longer may end with an error. Default
+    /// 1 hour.
+    pub root_retention: Duration,
+    /// How long the objects of a dropped collection are kept. Default 24 hours.
+    pub drop_grace: Duration,
     /// Writes are refused when the tail has so many rows … Default 4,000,000.
     pub backpressure_rows: u64,
     /// … or bytes. Default 8 GiB.
@@ -37,6 +44,9 @@ impl Default for Settings {
             compact_rows: 20_000,
             compact_bytes: 64 << 20,
             compact_age: Duration::from_secs(30),
+            auto_collect: true,
+            root_retention: Duration::from_secs(3600),
+            drop_grace: Duration::from_secs(24 * 3600),
             backpressure_rows: 4_000_000,
             backpressure_bytes: 8 << 30,
             write_deadline: Duration::from_secs(30),

@@ -1,5 +1,7 @@
 //! Proof, at start-up, that the store's create is exclusive. Everything in DESIGN section 4 rests on it.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use uuid::Uuid;
 
@@ -32,6 +34,22 @@ impl Store {
         }
         let detail = last.map_or_else(String::new, |e| e.internal().to_owned());
         Err(StoreError::new(ErrorKind::Unavailable, ObjectKind::Probe, detail))
+    }
+
+    /// The time by the store's own clock: when an object just written was last modified. Ages of other objects are
+    /// reckoned from it, whatever this machine's clock shows.
+    pub async fn time(&self) -> Result<SystemTime> {
+        let key = Key::Probe { nonce: *Uuid::new_v4().as_bytes() };
+        // A fresh key: written twice, it is the same object with a later time.
+        let written = self.put_content_addressed(&key, Bytes::from_static(b"pando: the time")).await;
+        let time = match written {
+            Ok(_) => self.head(&key).await.map(|info| info.last_modified),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = self.delete(&key).await {
+            tracing::warn!(%key, ?error, "an object that tells the time stays behind");
+        }
+        time
     }
 
     async fn probe_once(&self, key: &Key) -> Result<()> {

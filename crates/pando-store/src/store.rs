@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as BackendError, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counters::{Counters, Instruments, Op};
@@ -420,6 +421,23 @@ impl Store {
         names.retain(|name| crate::keys::valid_name(name));
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Every collection that has any object, dropped ones included, sorted. Serves upkeep; nothing is decided by it.
+    pub async fn list_collections(&self) -> Result<Vec<Uuid>> {
+        let path = self.folder_path(&Folder::All)?;
+        let list = || async {
+            let found = self.inner.objects.list_with_delimiter(Some(&path)).await;
+            found.map_err(|e| read_error(ObjectKind::Record, e))
+        };
+        let found = self.retried(ObjectKind::Record, Op::List, list).await?;
+        let parse = |p: &Path| {
+            let name = p.filename()?;
+            Uuid::try_parse(name).ok().filter(|uuid| uuid.to_string() == name)
+        };
+        let mut uuids: Vec<Uuid> = found.common_prefixes.iter().filter_map(parse).collect();
+        uuids.sort_unstable();
+        Ok(uuids)
     }
 
     pub(crate) fn path(&self, key: &Key) -> Result<Path> {

@@ -16,7 +16,9 @@ mod clock;
 mod dirs;
 mod fault_store;
 mod faults;
+mod timed_store;
 
 pub use clock::ManualClock;
 pub use dirs::{damage, temp_dir, truncate};
 pub use faults::{Failure, Fault, FaultOp, Faults, Gate, RandomFaults, Request, Rule};
+pub use timed_store::Timed;

@@ -380,6 +380,7 @@ impl QueryService for Api {
 #[tonic::async_trait]
 impl AdminService for Api {
     type VerifyStream = Streamed<v1::VerifyResponse>;
+    type CollectGarbageStream = Streamed<v1::CollectGarbageResponse>;
 
     async fn verify(&self, request: Request<v1::VerifyRequest>) -> Answer<Self::VerifyStream> {
         use v1::verify_response::Event;
@@ -399,6 +400,24 @@ impl AdminService for Api {
                     problems: found.problems,
                 };
                 Ok(v1::VerifyResponse { event: Some(Event::Report(report)) })
+            },
+        );
+        Ok(Response::new(stream))
+    }
+
+    async fn collect_garbage(
+        &self,
+        request: Request<v1::CollectGarbageRequest>,
+    ) -> Answer<Self::CollectGarbageStream> {
+        use v1::collect_garbage_response::Event;
+        let v1::CollectGarbageRequest { collection, dry_run } = request.into_inner();
+        let engine = self.engine.clone();
+        let stream = progress::stream(
+            WhenLeft::Stop,
+            |news| v1::CollectGarbageResponse { event: Some(Event::Progress(convert::progress(news))) },
+            |sink| async move {
+                let report = engine.collect_garbage(&collection, dry_run, sink).await.map_err(status)?;
+                Ok(v1::CollectGarbageResponse { event: Some(Event::Report(convert::garbage(&report))) })
             },
         );
         Ok(Response::new(stream))

@@ -286,6 +286,31 @@ pub fn root_description(root: api::RootDescription) -> v1::Root {
     }
 }
 
+/// The report of a collection of garbage.
+pub fn garbage(report: &api::GarbageReport) -> v1::GarbageReport {
+    let ((deleted_objects, deleted_bytes), (kept_objects, kept_bytes)) = (report.deleted(), report.kept());
+    let kind = |kind: &api::GarbageOfKind| v1::GarbageOfKind {
+        kind: kind.kind.label().to_owned(),
+        deleted_objects: kind.deleted,
+        deleted_bytes: kind.deleted_bytes,
+        kept_objects: kind.kept,
+        kept_bytes: kind.kept_bytes,
+    };
+    v1::GarbageReport {
+        dry_run: report.dry_run,
+        generation: report.generation,
+        log_floor: report.log_floor,
+        recent_roots: report.recent_roots,
+        held_roots: report.held_roots,
+        deleted_objects,
+        deleted_bytes,
+        kept_objects,
+        kept_bytes,
+        failed_objects: report.failed,
+        kinds: report.kinds.iter().map(kind).collect(),
+    }
+}
+
 pub fn progress(progress: api::Progress) -> v1::Progress {
     v1::Progress { stage: progress.stage, done: progress.done, total: progress.total }
 }

@@ -77,6 +77,8 @@ pub enum Command {
     Roots(Collection),
     /// Read a root again and check every checksum and that no row is lost or doubled
     Verify(Verify),
+    /// Delete what no kept root reaches; the server does so by itself from time to time
+    Gc(Gc),
 }
 
 #[derive(Args, Debug)]
@@ -307,6 +309,15 @@ pub struct Delete {
     /// Take ids of digits as text
     #[arg(long)]
     pub string_ids: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Gc {
+    /// The collection
+    pub name: String,
+    /// Delete nothing, say what would be deleted
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args, Debug)]

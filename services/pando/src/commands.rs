@@ -248,6 +248,66 @@ pub async fn delete(client: &Client, args: &cli::Delete, printer: Printer) -> Re
     Ok(())
 }
 
+pub async fn gc(client: &Client, args: &cli::Gc, printer: Printer) -> Result<()> {
+    let mut bar = Bar::new("looking", "objects", 0);
+    let report = client.collect_garbage(&args.name, args.dry_run, |news| bar.news(&news)).await;
+    bar.finish();
+    let report = report?;
+    printer.result(
+        || {
+            let kind = |kind: &proto::GarbageOfKind| {
+                json!({
+                    "kind": kind.kind,
+                    "deleted_objects": kind.deleted_objects,
+                    "deleted_bytes": kind.deleted_bytes,
+                    "kept_objects": kind.kept_objects,
+                    "kept_bytes": kind.kept_bytes,
+                })
+            };
+            json!({
+                "dry_run": report.dry_run,
+                "generation": report.generation,
+                "log_floor": report.log_floor,
+                "recent_roots": report.recent_roots,
+                "held_roots": report.held_roots,
+                "deleted_objects": report.deleted_objects,
+                "deleted_bytes": report.deleted_bytes,
+                "kept_objects": report.kept_objects,
+                "kept_bytes": report.kept_bytes,
+                "failed_objects": report.failed_objects,
+                "kinds": report.kinds.iter().map(kind).collect::<Vec<_>>(),
+            })
+        },
+        || {
+            let verb = if report.dry_run { "would delete" } else { "deleted" };
+            let mut lines = vec![format!(
+                "{verb} {} objects of {} bytes, kept {} of {} bytes; {} roots are kept for their age, {} for their names",
+                grouped(report.deleted_objects),
+                grouped(report.deleted_bytes),
+                grouped(report.kept_objects),
+                grouped(report.kept_bytes),
+                report.recent_roots,
+                report.held_roots
+            )];
+            lines.extend(report.kinds.iter().map(|kind| {
+                format!(
+                    "  {:<16} {verb} {:>8} of {} bytes, kept {:>8} of {} bytes",
+                    kind.kind,
+                    grouped(kind.deleted_objects),
+                    grouped(kind.deleted_bytes),
+                    grouped(kind.kept_objects),
+                    grouped(kind.kept_bytes)
+                )
+            }));
+            if report.failed_objects > 0 {
+                lines.push(format!("{} objects could not be deleted this time", report.failed_objects));
+            }
+            lines.join("\n")
+        },
+    );
+    Ok(())
+}
+
 /// Exit code 1 when something is wrong.
 pub async fn verify(client: &Client, args: &cli::Verify, printer: Printer) -> Result<ExitCode> {
     let at = args.at.clone().map(|root| proto::At { version: Some(proto::at::Version::Root(root)) });

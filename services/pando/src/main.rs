@@ -64,6 +64,7 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Collections => commands::collections(&connect().await?, printer).await?,
         Command::Describe(args) => commands::describe(&connect().await?, args, printer).await?,
         Command::Roots(args) => commands::roots(&connect().await?, args, printer).await?,
+        Command::Gc(args) => commands::gc(&connect().await?, args, printer).await?,
         Command::Verify(args) => return commands::verify(&connect().await?, args, printer).await,
     }
     Ok(ExitCode::SUCCESS)

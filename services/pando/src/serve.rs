@@ -62,6 +62,7 @@ pub async fn run(args: &cli::Serve, printer: Printer) -> Result<()> {
         cache_memory: args.cache_memory.as_u64(),
         compactor_memory: args.compactor_memory.as_u64(),
         auto_compact: args.auto_compact && has(Role::Compactor),
+        auto_collect: has(Role::Compactor),
         ..Settings::default()
     };
     let metrics = Metrics::install()?;

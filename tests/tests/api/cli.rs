@@ -123,6 +123,17 @@ fn every_command_prints_the_promised_json() {
     assert_eq!(verify["root"], root);
     assert_eq!(verify["records"], 3000);
 
+    // One root, younger than the retention: nothing is garbage.
+    for dry in [&["gc", "things", "--dry-run"][..], &["gc", "things"]] {
+        let gc = s.json(dry);
+        has(&gc, &["dry_run", "generation", "log_floor", "recent_roots", "held_roots", "deleted_objects"]);
+        assert_eq!((&gc["deleted_bytes"], &gc["recent_roots"]), (&0.into(), &1.into()), "{gc}");
+        assert!(gc["kept_bytes"].as_u64() > Some(3000 * 4), "{gc}");
+        let kinds: Vec<&str> =
+            gc["kinds"].as_array().unwrap().iter().filter_map(|k| k["kind"].as_str()).collect();
+        assert!(["log entry", "pack", "segment", "root"].iter().all(|kind| kinds.contains(kind)), "{gc}");
+    }
+
     let found = s.lines(&["fetch", "things", "17", "999999"]);
     assert!(!found.is_empty());
     s.lines(&["delete", "things", "--ids", "17"]);
@@ -153,6 +164,7 @@ fn help_names_what_exists_and_nothing_else() {
         "describe",
         "roots",
         "verify",
+        "gc",
     ] {
         assert!(help.stdout.contains(command), "{command} is not in --help:\n{}", help.stdout);
         let own = pando(&[command, "--help"]);
@@ -160,7 +172,7 @@ fn help_names_what_exists_and_nothing_else() {
     }
     // These come with their issues.
     let commands: Vec<&str> = help.stdout.lines().filter_map(|l| l.split_whitespace().next()).collect();
-    for absent in ["tag", "fork", "export", "gc"] {
+    for absent in ["tag", "fork", "export"] {
         assert!(!commands.contains(&absent), "{absent} is in --help");
     }
     assert_eq!(pando(&["--version"]).code, 0);

@@ -43,6 +43,7 @@ pub(crate) use context::Context;
 pub use context::{Surroundings, tree_config};
 pub(crate) use live::LiveBytes;
 pub(crate) use parent::rows_of_leaf;
+pub(crate) use publish::{Race, create_head};
 pub use run::{CheckpointOutcome, Finished, run_checkpoint};
 pub(crate) use segments::rows_of;
 pub(crate) use staging::Staged;

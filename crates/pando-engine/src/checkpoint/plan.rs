@@ -23,8 +23,6 @@ pub struct Base {
     pub cumulative_rows: u64,
     /// Bytes of the log so far.
     pub cumulative_bytes: u64,
-    /// Its log floor.
-    pub log_floor: u64,
 }
 
 impl Base {
@@ -38,7 +36,6 @@ impl Base {
                 next_row: head.next_row,
                 cumulative_rows: head.cumulative_rows,
                 cumulative_bytes: head.cumulative_bytes,
-                log_floor: head.log_floor,
             },
             None => match io.record().forked {
                 Some(fork) => Self {

@@ -6,6 +6,7 @@ use pando_store::{CreateOutcome, Key};
 
 use super::plan::Base;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::floor_after;
 use crate::rootio::{RootIo, stored, undecodable};
 
 /// How the race for a head ended.
@@ -31,6 +32,14 @@ pub async fn store_manifest(io: &RootIo, manifest: &Manifest) -> Result<(RootId,
     Ok((root, len))
 }
 
+/// The log floor of the head that publishes a root just stored: its time of storage is the store's now. A root that was
+/// there already (a checkpoint that is repeated) gives an earlier now, which only lets the floor lag.
+pub async fn floor(io: &RootIo, newest: Option<&Head>, depth: u64, root: &RootId) -> Result<u64> {
+    let Some(newest) = newest else { return Ok(0) };
+    let now = io.store().head(&io.root_key(depth, root)).await.map_err(stored)?.last_modified;
+    floor_after(io.store(), io.record(), newest, now).await
+}
+
 /// The head that publishes a root.
 pub fn head(
     io: &RootIo,
@@ -38,6 +47,7 @@ pub fn head(
     manifest: &Manifest,
     root: RootId,
     len: u64,
+    log_floor: u64,
     closed: Option<Closing>,
 ) -> Head {
     Head {
@@ -45,7 +55,7 @@ pub fn head(
         generation: base.generation + 1,
         root: Some(HeadRoot { root, depth: manifest.depth, len, parent: manifest.parent }),
         sequence: manifest.sequence,
-        log_floor: base.log_floor,
+        log_floor,
         next_row: manifest.next_row,
         cumulative_rows: manifest.counts.cumulative_rows,
         cumulative_bytes: manifest.counts.cumulative_bytes,

@@ -15,7 +15,7 @@ use super::live::{Condemned, LiveBytes};
 use super::packs::Packs;
 use super::parent::{self, Parent};
 use super::plan::{Base, plan};
-use super::publish::{Race, create_head, head, store_manifest};
+use super::publish::{Race, create_head, floor, head, store_manifest};
 use super::staging::{self, Staged};
 use super::vectors::{Vectors, tree_error};
 use super::{calibrate, deaths, ids, lookup, segments, window};
@@ -79,7 +79,8 @@ pub async fn run_checkpoint(
     drop(guard);
     let (made, io) = done??;
     let (root, len) = store_manifest(&io, &made.manifest).await?;
-    let head = head(&io, &base, &made.manifest, root, len, made.closed);
+    let floor = floor(&io, newest, made.manifest.depth, &root).await?;
+    let head = head(&io, &base, &made.manifest, root, len, floor, made.closed);
     match create_head(&io, &head).await? {
         Race::Won(head) => {
             let (manifest, skipped) = (Arc::new(made.manifest), made.skipped);

@@ -76,6 +76,34 @@ pub fn believe(number: u64, head: HeadFacts, look: Look) -> Belief {
     }
 }
 
+/// A published head, as its age is known when the next head is about to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aged {
+    /// The last entry that its root covers.
+    pub sequence: u64,
+    /// How long it has been published at least, by the store's own clock.
+    pub age: Duration,
+}
+
+/// The log floor that the next head states: the last entry of a head that is at least as old as the log's retention. Of
+/// the heads looked at, the newest that is old enough counts; floors never sink. No published head at all is fine: then
+/// the floor stays.
+pub fn next_floor(floor: u64, heads: impl IntoIterator<Item = Aged>, retention: Duration) -> u64 {
+    let old = heads.into_iter().filter(|head| head.age >= retention).map(|head| head.sequence);
+    old.fold(floor, u64::max)
+}
+
+/// Whether the collector may delete entry `number`: only entries at or below the floor of a head that is published.
+pub fn may_delete_entry(number: u64, published: HeadFacts) -> bool {
+    number <= published.floor
+}
+
+/// Whether the collector may delete a body that was written when the log's end was `aim` and that no entry is known to
+/// hold: no entry that may point to it is left above the floor, nor can one come.
+pub fn may_delete_orphan(aim: u64, reach: u64, published: HeadFacts) -> bool {
+    aim.checked_add(reach).is_some_and(|last| last <= published.floor)
+}
+
 /// The answer to a create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateAnswer {

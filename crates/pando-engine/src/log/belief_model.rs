@@ -255,12 +255,20 @@ impl World {
             }
             step("a head is published", &|w| w.publish(end, scenario));
         }
-        let deletable = if scenario.broken == Broken::DeleteCovered { self.sequence } else { self.floor };
-        for n in 1..=deletable as usize {
-            step("an entry is deleted", &|w| {
-                w.log[n] = 0;
-                Ok(())
-            });
+        // What a head that only raises the floor does: the same root, nothing folded.
+        step("the floor is raised", &|w| w.publish(w.sequence, scenario));
+        let covered = scenario.broken == Broken::DeleteCovered;
+        let published = HeadFacts {
+            sequence: self.sequence.into(),
+            floor: if covered { self.sequence } else { self.floor }.into(),
+        };
+        for n in 1..=N {
+            if may_delete_entry(n as u64, published) {
+                step("an entry is deleted", &|w| {
+                    w.log[n] = 0;
+                    Ok(())
+                });
+            }
         }
         for e in 1..=3u8 {
             for n in 1..=N as u8 {
@@ -283,9 +291,11 @@ impl World {
                 return Err("the compactor folds an entry that is not the log's");
             }
         }
-        let old =
-            |n: &u8| scenario.broken == Broken::NoRetention || self.age[*n as usize] >= scenario.retention;
-        self.floor = (1..=self.sequence).rev().find(old).unwrap_or(0).max(self.floor);
+        let seconds = |ticks: u8| Duration::from_secs(ticks.into());
+        let retention = if scenario.broken == Broken::NoRetention { 0 } else { scenario.retention };
+        let heads =
+            (1..=self.sequence).map(|n| Aged { sequence: n.into(), age: seconds(self.age[n as usize]) });
+        self.floor = next_floor(self.floor.into(), heads, seconds(retention)) as u8;
         self.sequence = end;
         Ok(())
     }

@@ -116,3 +116,22 @@ fn windows_are_asked_by_number_and_nonce() {
     assert_eq!(look(5, "b"), Window::Missing);
     assert_eq!(look(2, "b"), Window::Missing);
 }
+
+#[test]
+fn floors_wait_for_the_retention_and_never_sink() {
+    let aged = |sequence, seconds| Aged { sequence, age: Duration::from_secs(seconds) };
+    assert_eq!(next_floor(0, [], R), 0);
+    assert_eq!(next_floor(5, [], R), 5);
+    assert_eq!(next_floor(0, [aged(7, 3599)], R), 0);
+    assert_eq!(next_floor(0, [aged(7, 3600)], R), 7);
+    assert_eq!(next_floor(2, [aged(9, 10), aged(7, 3600), aged(4, 9000)], R), 7);
+    assert_eq!(next_floor(8, [aged(7, 3600)], R), 8);
+}
+
+#[test]
+fn the_collector_keeps_what_is_above_the_floor() {
+    assert!(!may_delete_entry(1, HeadFacts::default()));
+    assert!(may_delete_entry(5, head(9, 5)) && !may_delete_entry(6, head(9, 5)));
+    assert!(may_delete_orphan(1, 4, head(9, 5)) && !may_delete_orphan(2, 4, head(9, 5)));
+    assert!(!may_delete_orphan(u64::MAX - 1, 4, head(u64::MAX, u64::MAX)));
+}

@@ -1,13 +1,17 @@
-//! Rounds of random upserts, replacements and deletes with a checkpoint each, until half of all rows ever written are dead.
+//! Rounds of random upserts, replacements and deletes with a checkpoint and a collection of garbage each, until half of all
+//! rows ever written are dead. Rounds are twenty minutes apart by the store's clock, so that roots and log entries grow old.
 //! `PANDO_CHURN_ROUNDS` asks for more rounds than 10, `PANDO_CHURN_RECORDS` for more records than 5,000.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::TryStreamExt;
 use pando_engine::Engine;
 use pando_engine::api::*;
 use pando_engine::rootio::RootIo;
 use pando_format::{CollectionRecord, NodeChildren, Stored};
-use pando_store::Key;
+use pando_store::{Folder, Key};
+use pando_testkit::Timed;
 
 use crate::checks::*;
 use crate::support::*;
@@ -36,6 +40,26 @@ async fn leaf_sizes(engine: &Engine, name: &str) -> Vec<u32> {
         }
     }
     sizes
+}
+
+/// Bytes of everything that is stored of a collection.
+async fn stored_bytes(engine: &Engine, name: &str) -> u64 {
+    let uuid = engine.describe(name).await.unwrap().uuid;
+    let store = &engine.environment().store;
+    let listed = store.list(&Folder::Collection(uuid)).map_ok(|found| found.size);
+    listed.try_fold(0, |sum, size| async move { Ok(sum + size) }).await.unwrap()
+}
+
+/// Bytes that the newest root needs: blocks that it reaches, rows that live, itself.
+async fn live_bytes(engine: &Engine, name: &str) -> u64 {
+    let uuid = engine.describe(name).await.unwrap().uuid;
+    let store = engine.environment().store.clone();
+    let record = CollectionRecord::decode(&store.get(&Key::Record { uuid }).await.unwrap()).unwrap();
+    let root = engine.list_roots(name).await.unwrap().remove(0);
+    let io = RootIo::new(store, Arc::new(record));
+    let (manifest, bytes) = io.manifest(root.depth, &root.root).await.unwrap();
+    let rows = manifest.segments.iter().map(|s| s.bytes * s.live_rows / s.rows).sum::<u64>();
+    bytes.len() as u64 + rows + manifest.packs.iter().map(|pack| pack.live_bytes).sum::<u64>()
 }
 
 struct Churn {
@@ -98,7 +122,8 @@ impl Churn {
 async fn churn(metric: Metric) {
     let rounds = from_env("PANDO_CHURN_ROUNDS", 10);
     let records = from_env("PANDO_CHURN_RECORDS", 5_000);
-    let objects = bucket();
+    let timed = Timed::new();
+    let objects = timed.wrap(bucket());
     let engine = join(&objects, by_hand()).await;
     let create = CreateCollection { small_limit: 1000, ..CreateCollection::new("c", DIM as u32, metric) };
     engine.create_collection(create).await.unwrap();
@@ -133,10 +158,14 @@ async fn churn(metric: Metric) {
             (SPLIT as usize / 4..=SPLIT as usize).contains(&mean),
             "round {round}: leaves of {mean} on the average"
         );
-        // Older roots answer what the collection held then.
+        // Older roots answer what the collection held then, for an hour after they were replaced.
         held.push((outcome.root.unwrap(), churn.model.clone()));
+        timed.advance(Duration::from_secs(1200));
+        let report = engine.collect_garbage("c", false, quiet()).await.unwrap();
+        assert!(round < 4 || report.deleted().1 > 0, "round {round}: {report:?}");
+        let kept = held.len().min(3) as u64;
         for _ in 0..2 {
-            let (root, model) = &held[churn.generator.below(held.len() as u64) as usize];
+            let (root, model) = &held[held.len() - 1 - churn.generator.below(kept) as usize];
             let then = checker.at(*root);
             then.records(model, &[]).await;
             let queries: Vec<Vec<f32>> = (0..16).map(|_| churn.generator.vector(DIM)).collect();
@@ -148,12 +177,19 @@ async fn churn(metric: Metric) {
     assert!(first >= 0.92, "{metric}: recall {first} at k = 1 over all rounds");
     let live = churn.model.0.len() as u64;
     assert!(rounds < 10 || 2 * live <= churn.written, "{live} of {} rows live", churn.written);
+    // Quiet for the retention: what is left is one root, and the numbers of its heads.
+    timed.advance(Duration::from_secs(3601));
+    let report = engine.collect_garbage("c", false, quiet()).await.unwrap();
+    assert_eq!((report.recent_roots, report.failed), (1, 0));
+    let (stored, live) = (stored_bytes(&engine, "c").await, live_bytes(&engine, "c").await);
+    println!("{metric}: {stored} bytes stored, {live} live: {:.2}", stored as f64 / live as f64);
+    assert!(stored <= 2 * live, "{stored} bytes stored for {live} live ones");
     // An engine that has nothing but the objects finds the same.
     engine.shutdown().await;
     let engine = join(&objects, by_hand()).await;
     let checker = Checker::new(&engine, "c", metric);
     churn.check(&checker, 24).await;
-    for (root, model) in held.iter().step_by(4) {
+    if let Some((root, model)) = held.last() {
         let then = checker.at(*root);
         then.records(model, &[]).await;
         then.verified(model).await;

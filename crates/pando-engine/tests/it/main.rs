@@ -7,6 +7,7 @@ mod concurrency;
 mod damage;
 mod engines;
 mod faults;
+mod garbage;
 mod lifecycle;
 mod odd;
 mod roots;

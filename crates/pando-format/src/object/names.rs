@@ -80,14 +80,15 @@ record! {
 stored!(PinRecord, Pin);
 
 record! {
-    /// A sweep's mark: objects up to this depth may be deleted from now on.
+    /// A sweep's mark, written before the sweep looks for tags and pins: roots up to this depth that nothing holds may
+    /// be deleted from now on, so that whoever names one of them afterwards must not count on it.
     #[derive(Eq)]
     pub struct SweepRecord {
         /// The collector's own random number.
         pub nonce: crate::ids::Nonce,
         /// Generation of the head read before marking began.
         pub generation: u64,
-        /// Depth of that head's root.
+        /// Depth of the newest root that is no longer kept for its age.
         pub up_to_depth: u64,
     }
 }
