@@ -107,6 +107,11 @@ impl Engine {
         &self.env
     }
 
+    /// Collections that are open on this node. Idle ones are not.
+    pub fn open_collections(&self) -> usize {
+        self.catalog.all_open().len()
+    }
+
     /// Creates a collection. ALREADY_EXISTS when the name is taken.
     pub async fn create_collection(&self, create: CreateCollection) -> Result<CollectionDescription> {
         let collection = self.catalog.create(&create).await?;

@@ -22,7 +22,7 @@ pub const PLAN_BYTES: u64 = 16 << 30;
 /// A merged segment holds at most so many rows.
 pub const SEGMENT_ROWS: u64 = 4_194_304;
 /// So many neighbouring segments of one size tier are merged.
-pub const SEGMENT_FAN: usize = 8;
+pub const SEGMENT_FAN: usize = 32;
 /// The segments of a small collection are merged into one at every checkpoint while their vectors stay below this.
 pub const SMALL_SEGMENT_BYTES: u64 = 64 << 20;
 

@@ -21,6 +21,8 @@
 
 mod held;
 mod log;
+#[cfg(test)]
+mod model;
 mod objects;
 mod report;
 pub mod rules;

@@ -13,6 +13,7 @@ mod odd;
 mod roots;
 mod send;
 mod support;
+mod tiny;
 
 /// Counts bytes, for tests that bound memory.
 #[global_allocator]

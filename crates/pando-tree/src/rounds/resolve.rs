@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use super::plan::{Move, Plan};
 use super::state::State;
+use crate::types::Change;
+
+/// Rows leave a leaf that is not written anew for another reason when they are at least this part of it.
+const LEAVE_PART: usize = 16;
 
 /// Which side a leaf is on in this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +96,26 @@ pub(crate) fn resolve(state: &mut State<'_>, plan: Plan) -> Round {
             round.splits.push((split.leaf, ids.into_iter().zip(stays).collect()));
         }
     }
+    stay_put(state, &mut round);
     round.leaves.values_mut().chain(round.enters.values_mut()).for_each(|rows| rows.sort_unstable());
     round
+}
+
+/// A leaf that only a few of its rows want to leave keeps them. It would have to be coded and written anew as a whole for
+/// rows that lie near its border, where a search that needs them looks as well.
+fn stay_put(state: &State<'_>, round: &mut Round) {
+    let leaves = &state.tree.leaves;
+    let stays = |leaf: &u64, rows: &Vec<u64>| {
+        let written = leaves.get(leaf).is_none_or(|leaf| leaf.change == Change::Rewritten);
+        !written && rows.len() * LEAVE_PART < state.size(*leaf)
+    };
+    let mut kept: Vec<u64> =
+        round.leaves.extract_if(.., |leaf, rows| stays(leaf, rows)).flat_map(|(_, rows)| rows).collect();
+    kept.sort_unstable();
+    for rows in round.enters.values_mut() {
+        rows.retain(|row| kept.binary_search(row).is_err());
+    }
+    round.enters.retain(|_, rows| !rows.is_empty());
 }
 
 /// Membership in an ascending list.
