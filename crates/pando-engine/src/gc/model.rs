@@ -85,6 +85,8 @@ struct Naming {
 }
 
 type Fault = &'static str;
+/// Takes steps that may follow a state.
+type Stepper<'a> = dyn FnMut(&dyn Fn(&mut World)) + 'a;
 
 impl World {
     fn check(&self) -> Result<(), Fault> {
@@ -150,7 +152,7 @@ impl World {
         if named { bit(self.naming.root) } else { 0 }
     }
 
-    fn sweep_steps(&self, i: usize, broken: Broken, step: &mut dyn FnMut(&dyn Fn(&mut World))) {
+    fn sweep_steps(&self, i: usize, broken: Broken, step: &mut Stepper<'_>) {
         let sweep = self.sweeps[i];
         match sweep.step {
             0 if self.head > 0 => step(&|w| {
@@ -199,7 +201,7 @@ impl World {
         }
     }
 
-    fn naming_steps(&self, broken: Broken, step: &mut dyn FnMut(&dyn Fn(&mut World))) {
+    fn naming_steps(&self, broken: Broken, step: &mut Stepper<'_>) {
         let marked = |mark: u8| (mark > 0).then_some(u64::from(mark));
         let Naming { step: at, root, seen } = self.naming;
         match at {

@@ -67,8 +67,10 @@ async fn tiny_collections() {
         let described = engine.describe(&name).await.unwrap();
         assert_eq!((described.leaves, described.levels), (1, 2), "one leaf under the top node: no tree");
         // Segment, pack, manifest, plan, head: five objects, a few kilobytes.
-        let (puts, bytes) =
-            (after.creates + after.puts - before.creates - before.puts, after.bytes_written - before.bytes_written);
+        let (puts, bytes) = (
+            after.creates + after.puts - before.creates - before.puts,
+            after.bytes_written - before.bytes_written,
+        );
         assert!(puts <= 5 && bytes < 32 << 10, "{puts} writes of {bytes} bytes");
     }
     println!("each compacted in {:?}", started.elapsed() / count as u32);
@@ -92,7 +94,7 @@ async fn tiny_collections() {
     assert!(took < Duration::from_secs(20), "start-up takes {took:?}");
     assert_eq!(engine.list_collections().await.unwrap().len() as u64, count);
     let model = Model(records(count / 2).into_iter().collect());
-    Checker::new(&engine, &name, Metric::L2).searches(&model, &[vector.clone()], 3).await;
+    Checker::new(&engine, &name, Metric::L2).searches(&model, std::slice::from_ref(vector), 3).await;
     engine.collect_all_garbage().await.unwrap();
     grow_idle(&engine, &clock).await;
 }
