@@ -27,7 +27,7 @@ fn tier(rows: u64) -> u32 {
 /// Runs of neighbouring segments (in row order) that are written anew as one segment each. A run of one segment is
 /// one that has to shed dead rows.
 ///
-/// Eight neighbours of one tier (smaller ones between them come along) become one segment of at most
+/// So many ([`SEGMENT_FAN`]) neighbours of one tier (smaller ones between them come along) become one segment of at most
 /// [`SEGMENT_ROWS`] rows; this repeats with what comes out. A segment of which more than half would not be written
 /// again is rewritten. `small` (the collection is one leaf): everything becomes one segment.
 pub fn merges(sizes: &[SegmentSize], small: bool, vector_bytes: u64) -> Vec<Range<usize>> {
@@ -85,12 +85,13 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_tier_are_merged_and_cascade() {
-        assert_eq!(merges(&sizes(&[20_000; 7]), false, 4), vec![]);
-        assert_eq!(merges(&sizes(&[20_000; 8]), false, 4), vec![0..8]);
-        let cascade = [[160_000; 7].as_slice(), &[20_000; 8]].concat();
-        assert_eq!(merges(&sizes(&cascade), false, 4), vec![0..15]);
-        let mixed = [1_000_000, 20_000, 20_000, 5, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000];
-        assert_eq!(merges(&sizes(&mixed), false, 4), vec![1..10]);
+        const F: usize = SEGMENT_FAN;
+        assert_eq!(merges(&sizes(&[20_000; F - 1]), false, 4), vec![]);
+        assert_eq!(merges(&sizes(&[2_000; F]), false, 4), vec![0..F]);
+        let cascade = [[2_000 * F as u64; F - 1].as_slice(), &[2_000; F]].concat();
+        assert_eq!(merges(&sizes(&cascade), false, 4), vec![0..2 * F - 1]);
+        let mixed = [[1_000_000, 20_000, 20_000, 5].as_slice(), &[20_000; F - 2]].concat();
+        assert_eq!(merges(&sizes(&mixed), false, 4), vec![1..F + 2]);
     }
 
     #[test]
@@ -108,7 +109,7 @@ mod tests {
             next.extend_from_slice(&held[at..]);
             held = next;
             assert!(held.iter().all(|s| s.rows <= SEGMENT_ROWS));
-            assert!(held.len() <= 80, "{} segments", held.len());
+            assert!(held.len() <= 10 * SEGMENT_FAN, "{} segments", held.len());
         }
     }
 
