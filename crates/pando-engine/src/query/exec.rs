@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pando_tree::search::{DEFAULT_EPS0, Effort as TreeEffort, SearchParams, Searcher, calibrate};
+use pando_tree::search::{DEFAULT_EPS0, Effort as TreeEffort, SearchParams, calibrate};
 use parking_lot::Mutex;
 
 use super::records::RecordReader;
-use super::search::{Found, Need, Ranked, SearchTask};
+use super::search::{Found, Need, Ranked, Scratch, SearchTask};
 use crate::api::{Effort, Include, Match, Method, QueryAnswer, Token, Work};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -15,26 +15,26 @@ use crate::tail::{BodyRows, body_rows};
 use crate::view::View;
 use crate::workers::CpuPool;
 
-/// Searchers that wait for the next query: their scratch memory is warm.
+/// Memory of searches that waits for the next query.
 #[derive(Default)]
 pub struct SearcherPool {
-    // Boxed: a searcher is large, and moves from the pool into a task and back.
+    // Boxed: it is large, and moves from the pool into a task and back.
     #[expect(clippy::vec_box)]
-    idle: Mutex<Vec<Box<Searcher>>>,
+    idle: Mutex<Vec<Box<Scratch>>>,
 }
 
 /// Idle searchers kept.
 const IDLE_SEARCHERS: usize = 32;
 
 impl SearcherPool {
-    fn take(&self) -> Box<Searcher> {
+    fn take(&self) -> Box<Scratch> {
         self.idle.lock().pop().unwrap_or_default()
     }
 
-    fn put(&self, searcher: Box<Searcher>) {
+    fn put(&self, scratch: Box<Scratch>) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_SEARCHERS {
-            idle.push(searcher);
+            idle.push(scratch);
         }
     }
 }
@@ -137,8 +137,8 @@ fn effort(plan: &Plan) -> TreeEffort {
 async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
     let params =
         SearchParams { k: plan.top_k, eps0: plan.epsilon.unwrap_or(DEFAULT_EPS0), effort: effort(plan) };
-    let searcher = env.searchers.take();
-    let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, searcher);
+    let scratch = env.searchers.take();
+    let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, scratch);
     loop {
         let need = match plan.place {
             Place::Caller => task.run(),
@@ -167,8 +167,8 @@ async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<
             Need::TailVectors(rows) => task.supply(tail_vectors(env, &plan.view, &rows).await?),
         }
     }
-    let Found { ranked, counters, tail_rows, searcher } = task.finish();
-    env.searchers.put(searcher);
+    let Found { ranked, counters, tail_rows, scratch } = task.finish();
+    env.searchers.put(scratch);
     let work = Work {
         leaves_scanned: counters.leaves.into(),
         codes_scanned: counters.codes,
@@ -202,8 +202,12 @@ async fn matches(env: &Environment, plan: &Plan, mut ranked: Vec<Ranked>) -> Res
     }
     let reader = RecordReader::new(env, &plan.view, &plan.include);
     let mut rows = Vec::with_capacity(ranked.len());
-    for r in ranked {
-        rows.push((r.distance, reader.id(r.row).await?, r.row));
+    for (r, id) in ranked.iter().zip(reader.ids_at_hand(&ranked)?) {
+        let id = match id {
+            Some(id) => id,
+            None => reader.id(r.row).await?,
+        };
+        rows.push((r.distance, id, r.row));
     }
     rows.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
     rows.truncate(plan.top_k);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pando_format::{RecordId, Rows, Value};
 
+use super::search::Ranked;
 use crate::api::{Include, IncludeAttributes, Record};
 use crate::environment::Environment;
 use crate::error::Result;
@@ -51,6 +52,16 @@ impl<'a> RecordReader<'a> {
         }
     }
 
+    /// The ids of those rows of the root whose ids are in memory.
+    pub fn ids_at_hand(&self, rows: &[Ranked]) -> Result<Vec<Option<RecordId>>> {
+        let tail = self.view.tail.read();
+        let ids = rows.iter().map(|r| match &self.view.root {
+            Some(root) if !tail.is_tail_row(r.row) => root.id_at_hand(r.row),
+            _ => Ok(None),
+        });
+        ids.collect()
+    }
+
     /// The id of a row.
     pub async fn id(&self, row: u64) -> Result<RecordId> {
         match (self.place(row), &self.view.root) {
@@ -62,6 +73,10 @@ impl<'a> RecordReader<'a> {
 
     /// The records of many rows, in the order given. Vectors are read together.
     pub async fn records(&self, rows: Vec<(u64, RecordId)>) -> Result<Vec<Record>> {
+        if !self.include.vector && self.include.attributes == IncludeAttributes::None {
+            let bare = |(_, id)| Record { id, vector: None, attributes: BTreeMap::new() };
+            return Ok(rows.into_iter().map(bare).collect());
+        }
         let mut loaded = RowVectors::default();
         if let Some(root) = self.view.root.as_ref().filter(|_| self.include.vector) {
             let mut wanted: Vec<u64> = {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_kernels::ExactQuery;
+use pando_kernels::{ExactQuery, prefetch};
 use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
 
 use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
@@ -40,7 +40,19 @@ pub struct Found {
     /// Tail rows scanned.
     pub tail_rows: u64,
     /// For the next search.
-    pub searcher: Box<Searcher>,
+    pub scratch: Box<Scratch>,
+}
+
+/// The memory of a search, kept for the next one: a warm search allocates next to nothing.
+#[derive(Default)]
+pub struct Scratch {
+    searcher: Searcher,
+    wave: Vec<u32>,
+    leaves: WaveLeaves,
+    rows: Vec<u64>,
+    distances: Vec<f32>,
+    /// Always empty: the memory of the list of vectors that are being measured.
+    vectors: Vec<&'static [f32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +69,16 @@ pub struct SearchTask {
     position: u64,
     query: Vec<f32>,
     params: SearchParams,
-    searcher: Box<Searcher>,
+    scratch: Box<Scratch>,
     phase: Phase,
     /// No leaf is left to scan.
     scanned: bool,
-    wave: Vec<u32>,
-    leaves: WaveLeaves,
     /// Blocks loaded for this wave: here whatever the cache does meanwhile.
     held: Vec<(u32, Arc<GroupBlocks>)>,
+    /// Vectors loaded for the rows that are being measured.
     vectors: RowVectors,
     /// The vectors were loaded for the rows that are being measured: what else these rows need is added to them.
     gathering: bool,
-    rows: Vec<u64>,
-    distances: Vec<f32>,
     ranked: Vec<Ranked>,
     tail_rows: u64,
 }
@@ -97,24 +106,23 @@ impl SearchTask {
         position: u64,
         query: Vec<f32>,
         params: SearchParams,
-        searcher: Box<Searcher>,
+        mut scratch: Box<Scratch>,
     ) -> Self {
         let vectors = RowVectors::new(query.len());
+        // A search that was given up leaves its marks.
+        scratch.wave.clear();
+        scratch.rows.clear();
         Self {
             view,
             position,
             query,
             params,
-            searcher,
+            scratch,
             phase: Phase::Begin,
             scanned: false,
-            wave: Vec::new(),
-            leaves: WaveLeaves::default(),
             held: Vec::new(),
             vectors,
             gathering: false,
-            rows: Vec::new(),
-            distances: Vec::new(),
             ranked: Vec::new(),
             tail_rows: 0,
         }
@@ -128,53 +136,55 @@ impl SearchTask {
         let nav = view.nav();
         let mask = Mask { root, tail: &tail, position: self.position };
         loop {
+            let scratch = &mut *self.scratch;
             match self.phase {
                 Phase::Begin => {
-                    self.searcher.begin(nav, &self.query, &self.params);
+                    scratch.searcher.begin(nav, &self.query, &self.params);
                     self.tail_rows = tail.rows_up_to(self.position) as u64;
                     if self.tail_rows > 0 {
                         let mean = view.tail.frame().mean();
-                        self.searcher.scan_extra(nav, mean, &[tail.part()], &mask);
+                        scratch.searcher.scan_extra(nav, mean, &[tail.part()], &mask);
                     }
                     self.phase = Phase::Wave;
                 }
                 Phase::Wave => {
-                    if self.wave.is_empty() {
-                        self.wave.extend_from_slice(self.searcher.next_wave(nav));
+                    if scratch.wave.is_empty() {
+                        scratch.wave.extend_from_slice(scratch.searcher.next_wave(nav));
                     }
-                    let Some(root) = root.filter(|_| !self.wave.is_empty()) else {
+                    let Some(root) = root.filter(|_| !scratch.wave.is_empty()) else {
                         (self.phase, self.scanned) = (Phase::Rerank, true);
                         continue;
                     };
-                    if let Err(missing) = root.gather(&self.wave, &self.held, &mut self.leaves) {
+                    if let Err(missing) = root.gather(&scratch.wave, &self.held, &mut scratch.leaves) {
                         return Need::Groups(missing);
                     }
-                    let wave = WaveView { table: root.groups(), wave: &self.leaves };
-                    self.searcher.scan_wave(nav, &wave, &mask);
-                    self.wave.clear();
-                    if self.searcher.should_rerank() {
+                    let wave =
+                        WaveView { table: root.groups(), group_of: root.group_of(), wave: &scratch.leaves };
+                    scratch.searcher.scan_wave(nav, &wave, &mask);
+                    scratch.wave.clear();
+                    if scratch.searcher.should_rerank() {
                         self.phase = Phase::Rerank;
                     }
                 }
                 Phase::Rerank => {
-                    if self.rows.is_empty() {
-                        self.rows.extend_from_slice(self.searcher.next_rerank());
+                    if scratch.rows.is_empty() {
+                        scratch.rows.extend_from_slice(scratch.searcher.next_rerank());
                     }
-                    if self.rows.is_empty() && !self.scanned {
+                    if scratch.rows.is_empty() && !self.scanned {
                         self.phase = Phase::Wave;
                         continue;
                     }
-                    if self.rows.is_empty() {
+                    if scratch.rows.is_empty() {
                         self.phase = Phase::Rank;
-                        self.rows.extend(self.searcher.finish().iter().map(|hit| hit.row));
+                        scratch.rows.extend(scratch.searcher.finish().iter().map(|hit| hit.row));
                         continue;
                     }
                     match self.measure(root, &tail, nav) {
                         Need::Nothing => {}
                         need => return need,
                     }
-                    self.searcher.feed_rerank(&self.distances);
-                    self.rows.clear();
+                    self.scratch.searcher.feed_rerank(&self.scratch.distances);
+                    self.scratch.rows.clear();
                     self.gathering = false;
                 }
                 Phase::Rank => {
@@ -184,35 +194,46 @@ impl SearchTask {
         }
     }
 
-    /// Exact f32 distances of `self.rows` into `self.distances`, if all vectors are at hand.
+    /// Exact f32 distances of the rows asked for, if all vectors are at hand.
     fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
         let mut missing = self.collect(root, tail);
         if !missing.is_empty() {
             // Storage is asked once for everything that the re-rank is likely to want.
-            let wanted: Vec<u64> =
-                self.searcher.candidates().iter().take(PREFETCH_ROWS).map(|c| c.row).collect();
-            for row in wanted {
-                missing.find(row, root, tail, &self.vectors);
+            let candidates = self.scratch.searcher.candidates();
+            for candidate in candidates.iter().take(PREFETCH_ROWS) {
+                missing.find(candidate.row, root, tail, &self.vectors);
             }
             return missing.need();
         }
-        self.distances.clear();
-        let frame = nav.frame();
-        for (at, row) in self.rows.iter().enumerate() {
-            if let (Some(root), Some(ahead)) = (root, self.rows.get(at + PREFETCH_AHEAD)) {
-                root.prefetch(*ahead);
-            }
-            if let Some(vector) = missing.find(*row, root, tail, &self.vectors) {
-                self.distances.push(frame.exact(self.searcher.prepared_query(), vector));
-            }
+        let (frame, scratch) = (nav.frame(), &mut *self.scratch);
+        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
+        at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
+        for vector in vectors.iter().take(PREFETCH_AHEAD) {
+            prefetch(vector);
         }
-        missing.need()
+        scratch.distances.clear();
+        let query = scratch.searcher.prepared_query();
+        for (at, vector) in vectors.iter().enumerate() {
+            if let Some(ahead) = vectors.get(at + PREFETCH_AHEAD) {
+                prefetch(ahead);
+            }
+            scratch.distances.push(frame.exact(query, vector));
+        }
+        scratch.vectors = recycled(vectors);
+        Need::Nothing
     }
 
-    /// Makes the vectors of `self.rows` readable as far as memory and cache have them; what is missing has to be loaded.
+    /// Makes the vectors of the rows readable as far as memory and cache have them; what is missing has to be loaded.
     fn collect(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Missing {
         let mut missing = Missing::default();
-        for row in &self.rows {
+        let scratch = &mut *self.scratch;
+        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
+        let all = at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
+        scratch.vectors = recycled(vectors);
+        if all {
+            return missing;
+        }
+        for row in &scratch.rows {
             if missing.find(*row, root, tail, &self.vectors).is_some()
                 || missing.tail.last().is_some_and(|t| t.0 == *row)
             {
@@ -232,16 +253,15 @@ impl SearchTask {
         if !missing.is_empty() {
             return missing.need();
         }
-        let exact =
-            ExactQuery::new(self.view.tail.frame().kernels(), self.view.tail.frame().metric(), &self.query);
-        let mut missing = Missing::default();
+        let (frame, scratch) = (self.view.tail.frame(), &mut *self.scratch);
+        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
+        at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
+        let exact = ExactQuery::new(frame.kernels(), frame.metric(), &self.query);
+        let rows = scratch.rows.iter().zip(&vectors);
         self.ranked.clear();
-        for row in &self.rows {
-            if let Some(vector) = missing.find(*row, root, tail, &self.vectors) {
-                self.ranked.push(Ranked { row: *row, distance: exact.distance(vector) });
-            }
-        }
-        missing.need()
+        self.ranked.extend(rows.map(|(row, vector)| Ranked { row: *row, distance: exact.distance(vector) }));
+        scratch.vectors = recycled(vectors);
+        Need::Nothing
     }
 
     /// Takes blocks that were loaded for [`Need::Groups`].
@@ -261,8 +281,8 @@ impl SearchTask {
 
     /// Ends the search.
     pub fn finish(self) -> Found {
-        let counters = self.searcher.counters();
-        Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, searcher: self.searcher }
+        let counters = self.scratch.searcher.counters();
+        Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, scratch: self.scratch }
     }
 }
 
@@ -270,6 +290,31 @@ impl SearchTask {
 const PREFETCH_ROWS: usize = 256;
 /// Rows between the one being measured and the one whose vector is fetched ahead.
 const PREFETCH_AHEAD: usize = 3;
+
+/// The vectors of `rows` in their order, up to the first that is not in memory; whether all are.
+fn at_hand<'a>(
+    rows: &[u64],
+    root: Option<&'a OpenRoot>,
+    tail: &'a TailReader<'_>,
+    loaded: &'a RowVectors,
+    out: &mut Vec<&'a [f32]>,
+) -> bool {
+    let mut missing = Missing::default();
+    for row in rows {
+        match missing.find(*row, root, tail, loaded) {
+            Some(vector) => out.push(vector),
+            None => return false,
+        }
+    }
+    true
+}
+
+/// An empty list of vectors in the memory of another one.
+fn recycled<'a>(mut vectors: Vec<&[f32]>) -> Vec<&'a [f32]> {
+    vectors.clear();
+    // Nothing is mapped: the standard library keeps the memory, as both types have one layout.
+    vectors.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
 
 /// What was not at hand.
 #[derive(Default)]

@@ -65,57 +65,48 @@ impl GroupEntry {
     }
 }
 
-/// The leaves of one wave, by ordinal: keeps the blocks that it hands out.
+/// Blocks of a wave's groups that do not stay in memory with the root: kept while the wave is scanned.
 #[derive(Debug, Default)]
 pub struct WaveLeaves {
-    /// (ordinal, index into `groups`), sorted by ordinal.
-    leaves: Vec<(u32, u32)>,
     groups: Vec<(u32, Arc<GroupBlocks>)>,
 }
 
 impl WaveLeaves {
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
-        self.leaves.clear();
         self.groups.clear();
     }
 
-    /// Whether the blocks of `group` are here.
-    pub fn group_at(&self, group: u32) -> Option<u32> {
-        self.groups.iter().position(|(have, _)| *have == group).map(|at| at as u32)
+    /// The blocks of a group, if they are here.
+    pub fn get(&self, group: u32) -> Option<&GroupBlocks> {
+        self.groups.iter().find(|(have, _)| *have == group).map(|(_, blocks)| &**blocks)
     }
 
     /// Adds a group's blocks.
-    pub fn add_group(&mut self, group: u32, blocks: Arc<GroupBlocks>) -> u32 {
+    pub fn add(&mut self, group: u32, blocks: Arc<GroupBlocks>) {
         self.groups.push((group, blocks));
-        self.groups.len() as u32 - 1
-    }
-
-    /// Adds a leaf of a group that is here.
-    pub fn add_leaf(&mut self, ordinal: u32, at: u32) {
-        self.leaves.push((ordinal, at));
-    }
-
-    /// To be called when all leaves are added.
-    pub fn sort(&mut self) {
-        self.leaves.sort_unstable();
     }
 }
 
-/// [`WaveLeaves`] with the table that says where parts are.
+/// The leaves of a wave that [`super::OpenRoot::gather`] found: from the root's memory, or from [`WaveLeaves`].
 pub struct WaveView<'a> {
     /// Groups of the root.
     pub table: &'a [GroupEntry],
+    /// The group of each leaf.
+    pub group_of: &'a [u32],
     /// Blocks of the wave.
     pub wave: &'a WaveLeaves,
 }
 
 impl WaveView<'_> {
+    #[inline]
     fn find(&self, leaf: u32) -> (&GroupBlocks, &(Vec<LeafPlace>, usize)) {
-        let at = self.wave.leaves.binary_search_by_key(&leaf, |(ordinal, _)| *ordinal);
-        let at = self.wave.leaves[at.expect("a wave asks for its own leaves")].1;
-        let (group, blocks) = &self.wave.groups[at as usize];
-        let entry = &self.table[*group as usize];
+        let group = self.group_of[leaf as usize];
+        let entry = &self.table[group as usize];
+        let blocks = match entry.resident.get() {
+            Some(blocks) => &**blocks,
+            None => self.wave.get(group).expect("a wave asks for its own leaves"),
+        };
         (blocks, &entry.leaves[(leaf - entry.first_leaf) as usize])
     }
 }

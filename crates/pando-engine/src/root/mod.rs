@@ -32,6 +32,7 @@ pub struct OpenRoot {
     manifest: Arc<Manifest>,
     nav: Nav,
     groups: Vec<GroupEntry>,
+    group_of: Vec<u32>,
     deaths: RowSet,
     segments: Vec<Arc<SegmentData>>,
     _memory: Option<Reservation>,
@@ -84,8 +85,13 @@ impl OpenRoot {
         &self.io
     }
 
-    /// Puts the leaves of `wave` into `out`, or says which groups have to be loaded first ([`OpenRoot::load_groups`]);
-    /// `held` are groups that were.
+    /// The group of each leaf.
+    pub fn group_of(&self) -> &[u32] {
+        &self.group_of
+    }
+
+    /// Makes sure that the leaves of `wave` can be read through a [`WaveView`] of `out`, or says which groups have to
+    /// be loaded first ([`OpenRoot::load_groups`]); `held` are groups that were.
     pub fn gather(
         &self,
         wave: &[u32],
@@ -95,34 +101,25 @@ impl OpenRoot {
         out.clear();
         let mut missing = Vec::new();
         for &leaf in wave {
-            let group = self.nav.leaf_group(leaf);
-            let at = match out.group_at(group) {
-                Some(at) => at,
-                None => match self.group_at_hand(group, held) {
-                    Some(blocks) => out.add_group(group, blocks),
-                    None => {
-                        if !missing.contains(&group) {
-                            missing.push(group);
-                        }
-                        continue;
-                    }
-                },
-            };
-            out.add_leaf(leaf, at);
+            let group = self.group_of[leaf as usize];
+            if self.groups[group as usize].resident.get().is_some() || out.get(group).is_some() {
+                continue;
+            }
+            match self.group_at_hand(group, held) {
+                Some(blocks) => out.add(group, blocks),
+                None if missing.contains(&group) => {}
+                None => missing.push(group),
+            }
         }
-        out.sort();
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
+    /// Blocks of a group that does not stay in memory.
     fn group_at_hand(&self, group: u32, held: &[(u32, Arc<GroupBlocks>)]) -> Option<Arc<GroupBlocks>> {
         if let Some((_, blocks)) = held.iter().find(|(have, _)| *have == group) {
             return Some(blocks.clone());
         }
-        let entry = &self.groups[group as usize];
-        if let Some(blocks) = entry.resident.get() {
-            return Some(blocks.clone());
-        }
-        match self.env.cache.get(&group_key(entry)).as_deref() {
+        match self.env.cache.get(&group_key(&self.groups[group as usize])).as_deref() {
             Some(Block::Group(blocks)) => Some(blocks.clone()),
             _ => None,
         }

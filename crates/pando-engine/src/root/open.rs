@@ -37,8 +37,13 @@ impl OpenRoot {
         if nav.leaves() as u64 != manifest.leaf_count() {
             return Err(damaged("tree: it does not have the stated number of leaves"));
         }
+        let group_of: Vec<u32> = groups
+            .iter()
+            .zip(0..)
+            .flat_map(|(entry, group)| entry.leaves.iter().map(move |_| group))
+            .collect();
         let tables: usize = segments.iter().map(|segment| segment.memory()).sum();
-        let bytes = nav.bytes() + tables + groups.len() * 256 + deaths.serialized_size();
+        let bytes = nav.bytes() + tables + groups.len() * 256 + group_of.len() * 4 + deaths.serialized_size();
         let memory = env.resident.reserve(bytes as u64);
         Ok(Self {
             env: env.clone(),
@@ -47,6 +52,7 @@ impl OpenRoot {
             manifest,
             nav,
             groups,
+            group_of,
             deaths,
             segments,
             _memory: memory,
