@@ -256,6 +256,10 @@ impl SearchTask {
         let (frame, scratch) = (self.view.tail.frame(), &mut *self.scratch);
         let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
         at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
+        // Ids are wanted next.
+        if let Some(root) = root {
+            scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
+        }
         let exact = ExactQuery::new(frame.kernels(), frame.metric(), &self.query);
         let rows = scratch.rows.iter().zip(&vectors);
         self.ranked.clear();

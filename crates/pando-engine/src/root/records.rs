@@ -23,6 +23,18 @@ impl OpenRoot {
         Ok((segment, batch, index))
     }
 
+    /// Starts the load of a row's id into the processor's cache, where it is kept in memory.
+    pub fn prefetch_id(&self, row: u64) {
+        let Some((segment, position)) = self.locate(row) else { return };
+        let segment = &self.segments[segment];
+        let (batch, index) = segment.side().batch_of(position);
+        if let Some(kept) = segment.kept(batch)
+            && let Some(id) = kept.ids.get(segment.side().id_hint(batch, index)..)
+        {
+            pando_kernels::prefetch(&id[..id.len().min(1)]);
+        }
+    }
+
     /// The id of a row, if its batch is kept in memory.
     pub fn id_at_hand(&self, row: u64) -> Result<Option<RecordId>> {
         let (segment, batch, index) = self.place(row)?;

@@ -74,6 +74,16 @@ impl SegmentSide {
         (0..self.batch_rows(batch)).map(|i| self.decode_id(batch, i, bytes)).collect()
     }
 
+    /// Where in the bytes of [`SegmentSide::ids_range`] a read of this id begins: a hint for what to fetch ahead.
+    pub fn id_hint(&self, batch: usize, index: usize) -> usize {
+        let layout = self.layout(batch);
+        let at = match self.batches[batch].ids {
+            BatchIds::Numbers => layout.numbers + 8 * index as u64,
+            _ => layout.string_offsets + 4 * index as u64,
+        };
+        (at - layout.ids) as usize
+    }
+
     /// The id at an index of a batch from the bytes of [`SegmentSide::ids_range`].
     pub fn decode_id(&self, batch: usize, index: usize, bytes: &[u8]) -> Result<RecordId, FormatError> {
         let layout = self.layout(batch);

@@ -1,5 +1,7 @@
 //! The rows that may still be among the first k.
 
+use std::collections::BinaryHeap;
+
 use super::order::{ordered, unordered};
 
 /// A row with its estimated distance in prepared space.
@@ -43,14 +45,22 @@ pub(crate) struct CandidateSet {
     measured: Vec<u64>,
     /// Number of candidates after they were pruned last.
     pruned: usize,
+    uppers: Smallest,
+    ests: Smallest,
+    /// A row's bounds changed after it was counted, or rows were taken out: `uppers` and `ests` do not hold.
+    stale: bool,
 }
 
 /// Candidates more than the last time, or k more, are pruned.
 const FEW: usize = 64;
 
 impl CandidateSet {
-    pub(crate) fn clear(&mut self) {
+    /// Empties the set for a search of k rows.
+    pub(crate) fn begin(&mut self, k: usize) {
         self.pruned = 0;
+        self.uppers.begin(k);
+        self.ests.begin(k);
+        self.stale = false;
         self.list.clear();
         self.places.clear();
         self.measured.clear();
@@ -68,10 +78,30 @@ impl CandidateSet {
     pub(crate) fn push(&mut self, candidate: Candidate) {
         let place = self.list.len() as u32;
         match self.places.insert(candidate.row, place) {
-            None => self.list.push(candidate),
+            None => {
+                self.uppers.offer(candidate.upper);
+                self.ests.offer(candidate.est);
+                self.list.push(candidate);
+            }
             Some(MEASURED) => {}
-            Some(known) => self.list[known as usize].merge(&candidate),
+            Some(known) => {
+                self.stale = true;
+                self.list[known as usize].merge(&candidate);
+            }
         }
+    }
+
+    /// The k-th smallest upper bound.
+    pub(crate) fn kth_upper(&self, scratch: &mut Vec<u32>) -> f32 {
+        match self.stale {
+            false => self.uppers.kth(),
+            true => kth_smallest(scratch, self.list.iter().map(|c| c.upper), self.uppers.k),
+        }
+    }
+
+    /// The k-th smallest estimate; none if it would have to be looked for.
+    pub(crate) fn kth_estimate(&self) -> Option<f32> {
+        (!self.stale).then(|| self.ests.kth())
     }
 
     /// Whether a row is a candidate, or measured.
@@ -117,6 +147,7 @@ impl CandidateSet {
     /// Drops the first `done` of the sorted list and takes rows again, except those that were `measured`.
     pub(crate) fn restart(&mut self, done: usize, measured: impl Iterator<Item = u64>) {
         self.list.drain(..done);
+        self.stale = true;
         self.pruned = self.list.len();
         self.measured.clear();
         self.measured.extend(measured);
@@ -183,6 +214,40 @@ fn kth_of_few(values: impl Iterator<Item = f32>, k: usize) -> f32 {
         }
     }
     bound
+}
+
+/// The k smallest of the values offered so far.
+#[derive(Default)]
+pub(crate) struct Smallest {
+    k: usize,
+    heap: BinaryHeap<u32>,
+}
+
+impl Smallest {
+    pub(crate) fn begin(&mut self, k: usize) {
+        self.k = k;
+        self.heap.clear();
+    }
+
+    #[inline]
+    pub(crate) fn offer(&mut self, value: f32) {
+        let value = ordered(value);
+        if self.heap.len() < self.k {
+            self.heap.push(value);
+        } else if let Some(mut largest) = self.heap.peek_mut()
+            && value < *largest
+        {
+            *largest = value;
+        }
+    }
+
+    /// The k-th smallest, infinity if there were fewer.
+    pub(crate) fn kth(&self) -> f32 {
+        match self.heap.peek() {
+            Some(&largest) if self.heap.len() == self.k => unordered(largest),
+            _ => f32::INFINITY,
+        }
+    }
 }
 
 /// Maps row numbers to places: open addressing, emptied in constant time, grows and never shrinks.
@@ -271,7 +336,7 @@ mod tests {
     fn rows_are_kept_once_and_joined_in_any_order() {
         for flip in [false, true] {
             let mut set = CandidateSet::default();
-            set.clear();
+            set.begin(1);
             let mut sightings = [candidate(7, 5.0, 1.0), candidate(7, 5.5, 2.0)];
             if flip {
                 sightings.reverse();
@@ -286,7 +351,7 @@ mod tests {
     #[test]
     fn prune_keeps_places_right() {
         let mut set = CandidateSet::default();
-        set.clear();
+        set.begin(10);
         for row in 0..1000 {
             set.push(candidate(row * 3, row as f32, 0.5));
         }
@@ -301,6 +366,32 @@ mod tests {
         set.push(candidate(3, 1.0, 0.0));
         set.push(candidate(9, 1.0, 0.0));
         assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn the_kth_bounds_follow_every_change() {
+        let mut scratch = Vec::new();
+        let check = |set: &CandidateSet, scratch: &mut Vec<u32>| {
+            let uppers = set.list().iter().map(|c| c.upper);
+            assert_eq!(set.kth_upper(&mut Vec::new()), kth_smallest(scratch, uppers, 7));
+            if let Some(kth) = set.kth_estimate() {
+                assert_eq!(kth, kth_smallest(scratch, set.list().iter().map(|c| c.est), 7));
+            }
+        };
+        let mut set = CandidateSet::default();
+        set.begin(7);
+        for row in 0..500u64 {
+            check(&set, &mut scratch);
+            set.push(candidate(row, ((row * 7919) % 501) as f32, 3.0));
+            set.prune_if_many(set.kth_upper(&mut scratch), 7);
+        }
+        assert!(set.kth_estimate().is_some());
+        // A second sighting with a smaller bound, then rows that are taken out.
+        set.push(Candidate { upper: 0.25, lower: 0.0, est: 0.2, row: 0, rank: 0 });
+        check(&set, &mut scratch);
+        set.sort(f32::INFINITY);
+        set.restart(3, std::iter::empty());
+        check(&set, &mut scratch);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use pando_kernels::{
     BLOCK_ROWS, BitColumns, CodeSpace, Planes, RefineFactors, ScanQuery, ScanTerms, Survivor,
 };
 
-use super::candidates::{Candidate, CandidateSet, beyond, kth_smallest};
+use super::candidates::{Candidate, CandidateSet, Smallest, beyond};
 use super::frame::Frame;
 use super::leaf::{LeafPart, RowMask};
 use super::order::ordered;
@@ -42,8 +42,8 @@ pub(crate) struct Scan {
     limit: f32,
     slots: Vec<Slot>,
     pending: Vec<Pending>,
-    /// Pending copies when the threshold was last tightened.
-    tightened: usize,
+    /// Upper bounds of the pending copies, while there are fewer than k candidates.
+    uppers: Smallest,
     /// Norm of the centroid of the leaf started last (dot).
     reach: f32,
     /// No candidate's vector is longer (dot): for the rounding margin of exact distances.
@@ -118,7 +118,7 @@ impl Scan {
         (self.k, self.eps0, self.sure) = (k, eps0, sure);
         (self.threshold, self.limit) = (f32::INFINITY, f32::INFINITY);
         self.longest = 0.0;
-        self.tightened = 0;
+        self.uppers.begin(COPIES.saturating_mul(k));
         (self.codes, self.refined) = (0, 0);
         self.pending.clear();
         self.slots.clear();
@@ -195,7 +195,10 @@ impl Scan {
         let slot = self.slots.len() as u32 - 1;
         let unmasked = mask.is_empty();
         let ip = frame.space() == CodeSpace::Ip;
-        let bytes = frame.padded() / 8;
+        let (bytes, refine_bytes) = (frame.padded() / 8, frame.padded() / 2);
+        // With k candidates the threshold is good enough that most of what survives will be refined.
+        let few = candidates.len() < self.k;
+        let settled = !self.sure && !few;
         let n = part.rows.len();
         self.codes += n as u64;
         let mut end = 0;
@@ -233,6 +236,12 @@ impl Scan {
                 if ip {
                     self.longest = self.longest.max(self.reach + part.norm[index]);
                 }
+                if few {
+                    self.uppers.offer(upper);
+                }
+                if settled {
+                    prefetch_refine(index, refine_bytes, part);
+                }
                 self.pending.push(Pending {
                     row,
                     est: s.est,
@@ -244,33 +253,16 @@ impl Scan {
                     index: index as u32,
                 });
             }
-            if self.limit == f32::INFINITY || candidates.len() < self.k {
-                self.tighten(candidates, self.k.max(32));
+            if few {
+                // COPIES * k copies are at least k rows.
+                self.limit = self.limit.min(self.uppers.kth());
             }
         }
     }
 
-    /// Rows to scan before the first threshold: enough for [`Scan::tighten`].
+    /// Rows to scan before there is a first limit: enough to have one then.
     fn opening(&self) -> usize {
         self.k.max(32).saturating_mul(COPIES).next_multiple_of(2 * BLOCK_ROWS).min(CHUNK)
-    }
-
-    /// Lowers the limit by the upper bounds of the copies seen so far: `COPIES * k` copies are at least k rows, and so
-    /// are k copies of one leaf. Waits until `step` more copies than the last time are there.
-    fn tighten(&mut self, candidates: &CandidateSet, step: usize) {
-        let one_leaf = self.slots.len() == 1 && candidates.len() == 0;
-        let enough = if one_leaf { self.k } else { COPIES * self.k };
-        let known = self.pending.len() + candidates.len();
-        if known < enough || self.pending.len() < self.tightened + step {
-            return;
-        }
-        let uppers = candidates.list().iter().map(|c| c.upper).chain(self.pending.iter().map(|p| p.upper));
-        let bound = kth_smallest(&mut self.scratch, uppers, enough);
-        if bound < self.limit {
-            self.limit = bound;
-            self.pending.retain(|p| !beyond(p.lower, bound));
-        }
-        self.tightened = self.pending.len();
     }
 
     /// Whether every row of the next part will survive.
@@ -287,26 +279,27 @@ impl Scan {
         parts: &[LeafPart<'_>],
     ) -> bool {
         let few = candidates.len() < self.k;
-        if few {
-            self.tighten(candidates, 0);
-        }
         let any = !self.pending.is_empty();
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend(self.pending.iter().zip(0..).map(|(p, i)| u64::from(ordered(p.est)) << 32 | i));
         let mut batch = if few { self.k + self.k / 4 + 6 } else { 0 };
         let mut done = 0;
-        while done < order.len() {
+        loop {
+            self.drop_beyond(&mut order, done);
+            if done == order.len() {
+                break;
+            }
             // The most promising copies first, so that the threshold has fallen when the others' turn comes.
-            batch = batch.max(self.k / 4).max(16);
+            batch = batch.max(self.k / 2).max(16);
             let rest = &mut order[done..];
             if !self.sure && rest.len() > 2 * batch {
                 rest.select_nth_unstable(batch);
             } else {
                 batch = rest.len();
             }
-            self.refine(frame, candidates, &order[done..done + batch], parts);
-            let bound = kth_smallest(&mut self.scratch, candidates.list().iter().map(|c| c.upper), self.k);
+            self.refine(frame, candidates, &order[done..done + batch], few, parts);
+            let bound = candidates.kth_upper(&mut self.scratch);
             self.threshold = self.threshold.min(bound);
             self.limit = self.limit.min(bound);
             done += batch;
@@ -317,17 +310,30 @@ impl Scan {
         candidates.prune_if_many(self.threshold, self.k);
         self.pending.clear();
         self.slots.clear();
-        self.tightened = 0;
+        self.uppers.begin(COPIES.saturating_mul(self.k));
         any
     }
 
+    /// Drops the copies that are beyond the limit by now from `order[done..]`.
+    fn drop_beyond(&self, order: &mut Vec<u64>, done: usize) {
+        let mut kept = done;
+        for at in done..order.len() {
+            if !beyond(self.pending[order[at] as u32 as usize].lower, self.limit) {
+                order[kept] = order[at];
+                kept += 1;
+            }
+        }
+        order.truncate(kept);
+    }
+
     /// Adds some of the pending copies (places in the low halves of `order`) to the candidates, with their refine
-    /// codes where there are any.
+    /// codes where there are any. `cold`: nobody asked for these codes yet.
     fn refine(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
         order: &[u64],
+        cold: bool,
         parts: &[LeafPart<'_>],
     ) {
         let bytes = frame.padded() / 2;
@@ -335,10 +341,11 @@ impl Scan {
         let mut refined = 0;
         for n in 0..order.len() + AHEAD {
             if let Some(ahead) = at(n)
+                && cold
                 && !self.sure
                 && !beyond(ahead.lower, self.limit)
             {
-                prefetch_refine(ahead, bytes, &parts[ahead.part as usize]);
+                prefetch_refine(ahead.index as usize, bytes, &parts[ahead.part as usize]);
             }
             let Some(p) = n.checked_sub(AHEAD).and_then(at) else { continue };
             if beyond(p.lower, self.limit) {
@@ -367,9 +374,10 @@ impl Scan {
     }
 }
 
-fn prefetch_refine(p: &Pending, bytes: usize, part: &LeafPart<'_>) {
+/// Asks for the refine code of a row of the part.
+#[inline]
+fn prefetch_refine(i: usize, bytes: usize, part: &LeafPart<'_>) {
     if let Some(r) = part.refine {
-        let i = p.index as usize;
         prefetch(&r.nibbles[i * bytes..(i + 1) * bytes]);
         for column in [r.f_add, r.f_rescale, r.f_error] {
             prefetch(&column[i..=i]);

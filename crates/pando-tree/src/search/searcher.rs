@@ -18,8 +18,8 @@ pub const DEFAULT_EPS0: f32 = 2.5;
 const FULL_BATCH: usize = 65_536;
 /// Leaves of the first wave.
 const FIRST_WAVE: usize = 8;
-/// Leaves of the first step of a wave.
-const FIRST_STEP: usize = 2;
+/// Leaves of a step after the first, at least.
+const STEP: usize = 2;
 /// Leaves that the stopping rule does not apply to (DESIGN section 6: the first wave): a row's own leaf is nearly always
 /// among them, so that it finds itself.
 const ALWAYS: usize = 8;
@@ -130,7 +130,7 @@ impl Searcher {
             };
         }
         self.order.begin(nav, &self.nav);
-        self.candidates.clear();
+        self.candidates.begin(params.k);
         self.rerank.begin(params.k);
         self.wave.clear();
         self.scanned = 0;
@@ -236,7 +236,9 @@ impl Searcher {
         let last = self.wave.len().min(first + step_size(self.rank));
         let mut parts = recycled(std::mem::take(&mut self.parts));
         let mut next = 0;
+        let mut next_centroid: &[f32] = &[];
         if let Some(&leaf) = self.wave.get(first) {
+            next_centroid = leaves.centroid(leaf);
             parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
         }
         for i in first..last {
@@ -244,16 +246,17 @@ impl Searcher {
                 self.stopped = true;
                 break;
             }
-            let here = next..parts.len();
+            let (here, centroid) = (next..parts.len(), next_centroid);
             next = parts.len();
             if let Some(&leaf) = self.wave.get(i + 1) {
+                next_centroid = leaves.centroid(leaf);
+                prefetch(next_centroid);
                 parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
-                prefetch(leaves.centroid(leaf));
                 for part in &parts[next..] {
                     prefetch_columns(part, self.scan.takes_all());
                 }
             }
-            self.scan.leaf(frame, leaves.centroid(self.wave[i]), (self.rank + i - first) as u32);
+            self.scan.leaf(frame, centroid, (self.rank + i - first) as u32);
             for number in here {
                 let ahead = parts.get(number + 1).map_or(&[][..], |part| part.packed);
                 self.scan.part(frame, &self.candidates, number, &parts[number], ahead, mask);
@@ -324,7 +327,10 @@ impl Searcher {
     }
 
     fn update_estimate(&mut self) {
-        self.kth_estimate = self.estimate(self.params.k);
+        self.kth_estimate = match self.candidates.kth_estimate() {
+            Some(kth) if self.rerank.hits().is_empty() => kth,
+            _ => self.estimate(self.params.k),
+        };
     }
 
     /// The `k`-th smallest distance as far as known: exact where measured, else estimated.
@@ -363,7 +369,10 @@ fn recycled<'a>(mut parts: Vec<LeafPart<'_>>) -> Vec<LeafPart<'a>> {
 
 /// Leaves scanned with one T, from a given rank on: fixed by rank, like the waves.
 fn step_size(rank: usize) -> usize {
-    (rank / 8).next_power_of_two().max(FIRST_STEP)
+    match rank {
+        0 => ALWAYS,
+        rank => (rank / 8).next_power_of_two().max(STEP),
+    }
 }
 
 /// Leaves of a wave: 8, 8, 16, 16, 32, 32, ...
