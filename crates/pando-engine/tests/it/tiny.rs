@@ -8,7 +8,7 @@ use pando_engine::api::*;
 use pando_engine::environment::SystemRandom;
 use pando_engine::{Components, Engine, Settings};
 use pando_kernels::Kernels;
-use pando_store::Store;
+use pando_store::{Store, StoreOptions};
 use pando_testkit::ManualClock;
 
 use crate::checks::*;
@@ -48,7 +48,7 @@ async fn grow_idle(engine: &Engine, clock: &ManualClock) {
 async fn tiny_collections() {
     let count: u64 = std::env::var("PANDO_TINY").map_or(500, |text| text.parse().expect("a number"));
     let dir = tempfile::tempdir().unwrap();
-    let local = || Store::open_local(dir.path(), hasty()).unwrap();
+    let local = || Store::open_local(dir.path(), StoreOptions::default()).unwrap();
     let clock = ManualClock::shared();
     let engine = open(local(), clock.clone()).await;
     let started = Instant::now();
