@@ -428,10 +428,11 @@ impl Collection {
             Ok(None) => {}
             _ => return Some(error),
         }
-        if restart && self.catch_up_with_heads().await.is_ok() && self.view().generation > view.generation {
-            return None;
+        if self.catch_up_with_heads().await.is_err() || self.view().generation <= view.generation {
+            // The newest root is never collected: it was lost.
+            return Some(error);
         }
-        Some(expired())
+        if restart { None } else { Some(expired()) }
     }
 
     fn warm_in_background(&self) {
