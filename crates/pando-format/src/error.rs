@@ -60,7 +60,7 @@ impl fmt::Display for ObjectKind {
             Self::Entry => "log entry",
             Self::Plan => "plan",
             Self::Head => "head",
-            Self::Name => "name",
+            Self::Name => "collection name",
             Self::Manifest => "manifest",
             Self::Tag => "tag",
             Self::Pin => "pin",

@@ -92,6 +92,14 @@ fn judged<T>(result: Result<T>, words: &[&str]) -> Result<T, String> {
     })
 }
 
+/// Whether an older root was collected or lost nobody can tell.
+fn judged_at<T>(result: Result<T>, at: &At, words: &[&str]) -> Result<T, String> {
+    match result {
+        Err(error) if matches!(at, At::Root(_)) && error.reason == "ROOT_EXPIRED" => Err(error.message),
+        result => judged(result, words),
+    }
+}
+
 fn at_root(sample: &Sample, root: RootId) -> QueryRequest {
     QueryRequest { vectors: sample.queries.clone(), at: At::Root(root), ..query("c", &[], 10) }
 }
@@ -125,11 +133,8 @@ async fn ask(engine: &Engine, sample: &Sample, words: &[&str]) -> Answers {
         full: search(false, Effort::RecallTarget(1.0)).await,
         default: search(false, Effort::default()).await,
         then: match sample.first_root {
-            Some(root) => match engine.query(at_root(sample, root)).await {
-                // Whether an older root was collected or lost nobody can tell.
-                Err(error) if error.reason == "ROOT_EXPIRED" => Err(error.message),
-                answers => judged(answers, words).map(|answers| answers.iter().map(found).collect()),
-            },
+            Some(root) => judged_at(engine.query(at_root(sample, root)).await, &At::Root(root), words)
+                .map(|answers| answers.iter().map(found).collect()),
             None => Ok(Vec::new()),
         },
         // A root whose manifest cannot be read is listed as one that cannot be read.
@@ -323,7 +328,7 @@ async fn damaged(shape: &Shape, extent: Extent, expected: &[ObjectKind]) {
             let got = ask(&engine, &sample, words(kind)).await;
             right_or_error(&got, &want, &what);
             for (root, reached) in [(At::Now, &of_second), (At::Root(first), &of_first)] {
-                let report = judged(engine.verify("c", root.clone(), quiet()).await, words(kind));
+                let report = judged_at(engine.verify("c", root.clone(), quiet()).await, &root, words(kind));
                 if let Ok(report) = report {
                     assert_eq!(report.ok, report.problems.is_empty());
                     assert_eq!(
