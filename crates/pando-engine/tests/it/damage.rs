@@ -246,9 +246,10 @@ enum Extent {
 fn harms(len: usize, extent: Extent, generator: &mut Generator) -> Vec<Harm> {
     let (at, cuts): (BTreeSet<usize>, BTreeSet<usize>) = match extent {
         Extent::Some(samples) => {
-            let mut at = BTreeSet::from([5, len / 2, len - 1]);
+            let mut at = BTreeSet::from([5, len - 1]);
             at.extend((0..samples).map(|_| generator.below(len as u64) as usize));
-            (at, BTreeSet::from([7, len - 1]))
+            let cut = generator.below(len as u64) as usize;
+            (at, BTreeSet::from([cut, len - 1]).into_iter().take(if samples > 1 { 2 } else { 1 }).collect())
         }
         Extent::OneIn(step) => {
             let mut places = || -> BTreeSet<usize> {
