@@ -283,7 +283,8 @@ impl Client {
                 0..35 => self.upsert().await?,
                 35..50 => self.delete().await?,
                 50..90 => self.read(&mut token).await?,
-                90..98 => self.compact().await?,
+                90..95 => self.compact().await?,
+                95..98 => self.collect().await?,
                 _ => self.verify().await?,
             }
         }
@@ -396,7 +397,7 @@ impl Client {
             Some(Ok(verdict)) => verdict,
             Some(Err(error)) => {
                 // A root may be younger than what this process knows, or be collected between listing and reading.
-                if error.reason == "ROOT_NOT_FOUND" {
+                if error.reason == "ROOT_NOT_FOUND" || self.expires(&error) {
                     return Ok(());
                 }
                 tolerable(&error, &self.world.weather, "read")
@@ -426,9 +427,26 @@ impl Client {
             Some(Ok(report)) if !report.ok && !self.damages() => {
                 Err(format!("verify: {:?}", report.problems))
             }
+            Some(Err(error)) if self.expires(&error) => Ok(()),
             Some(Err(error)) => tolerable(&error, &self.world.weather, "verify"),
             _ => Ok(()),
         }
+    }
+
+    async fn collect(&self) -> Verdict {
+        let dry = self.dice.chance(200);
+        let collect = move |engine: Arc<Engine>| async move {
+            engine.collect_garbage(NAME, dry, Arc::new(|_| {})).await
+        };
+        match self.node().call(collect).await {
+            Some(Err(error)) => tolerable(&error, &self.world.weather, "garbage"),
+            _ => Ok(()),
+        }
+    }
+
+    /// A read may outlive its root where roots are not kept for long.
+    fn expires(&self, error: &Error) -> bool {
+        error.reason == "ROOT_EXPIRED" && self.world.weather.root_retention < Duration::from_secs(600)
     }
 
     fn damages(&self) -> bool {

@@ -85,6 +85,7 @@ impl Node {
             compact_rows: self.weather.auto_compact.unwrap_or(u64::MAX),
             compact_age: Duration::from_secs(3),
             write_deadline: self.weather.write_deadline,
+            root_retention: self.weather.root_retention,
             ..Settings::default()
         };
         let workers = SimWorkers::new(self.dice.clone(), self.weather.cpu);

@@ -68,6 +68,8 @@ pub struct Weather {
     pub write_deadline: Duration,
     /// Retention of the log.
     pub log_retention: Duration,
+    /// How long a replaced root is kept.
+    pub root_retention: Duration,
     /// Calls of every client.
     pub calls: u64,
     /// Clients.
@@ -117,6 +119,7 @@ impl Weather {
             auto_compact: dice.chance(600).then(|| dice.between(20, 200)),
             write_deadline: Duration::from_millis(*dice.pick(&[300, 2_000, 20_000])),
             log_retention: Duration::from_secs(*dice.pick(&[30, 3600])),
+            root_retention: Duration::from_secs(*dice.pick(&[1, 10, 3600])),
             calls: dice.between(20, 50),
             clients: dice.between(2, 4),
         }
