@@ -428,7 +428,10 @@ impl Collection {
             Ok(None) => {}
             _ => return Some(error),
         }
-        if self.catch_up_with_heads().await.is_err() || self.view().generation <= view.generation {
+        if let Err(unclear) = self.catch_up_with_heads().await {
+            return Some(unclear);
+        }
+        if self.view().generation <= view.generation {
             // The newest root is never collected: it was lost.
             return Some(error);
         }
