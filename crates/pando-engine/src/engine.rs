@@ -270,7 +270,7 @@ impl Engine {
             let (collection, view, token) =
                 self.read(&request.collection, request.consistency, &request.at).await?;
             validate::query(&request, collection.dim(), collection.record.config.metric)?;
-            match self.query_view(request.clone(), place, view.clone(), token).await {
+            match self.query_view(&request, place, view.clone(), token).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => again(collection.explain(&view, request.at == At::Now, error).await)?,
             }
@@ -279,7 +279,7 @@ impl Engine {
 
     async fn query_view(
         &self,
-        request: QueryRequest,
+        request: &QueryRequest,
         place: Place,
         view: Arc<View>,
         token: Token,
@@ -292,17 +292,17 @@ impl Engine {
             effort: request.effort,
             epsilon: request.epsilon,
             exact: request.exact,
-            include: request.include,
+            include: request.include.clone(),
             place,
         };
         if let [vector] = request.vectors.as_slice() {
             return Ok(vec![query::search(&self.env, &plan, vector.clone()).await?]);
         }
         if plan.exact {
-            return query::exact(&self.env, &plan, request.vectors).await;
+            return query::exact(&self.env, &plan, request.vectors.clone()).await;
         }
         let searches: Vec<_> =
-            request.vectors.into_iter().map(|vector| query::search(&self.env, &plan, vector)).collect();
+            request.vectors.iter().map(|vector| query::search(&self.env, &plan, vector.clone())).collect();
         futures::stream::iter(searches).buffered(self.env.cpu.current_num_threads() * 2).try_collect().await
     }
 
