@@ -9,6 +9,7 @@ use pando_kernels::{Kernels, denormals_on};
 use pando_store::Store;
 
 use crate::api::*;
+use crate::arena::Arena;
 use crate::block::Cache;
 use crate::catalog::Catalog;
 use crate::collection::Collection;
@@ -87,6 +88,7 @@ impl Engine {
             compact_cpu: CpuPool::scheduled(pool("compact", threads)?, workers),
             cache,
             resident: MemoryBudget::new(share(RESIDENT_PERCENT)),
+            arena: Arena::default(),
             tails: MemoryBudget::new(share(TAIL_PERCENT)),
             searchers: Arc::default(),
             tasks: Tasks::default(),

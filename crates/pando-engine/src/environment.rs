@@ -11,6 +11,7 @@ pub use pando_store::{Clock, SystemClock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::arena::Arena;
 use crate::block::Cache;
 use crate::gc::schedule::Schedule;
 use crate::query::SearcherPool;
@@ -160,6 +161,8 @@ pub struct Environment {
     pub cache: Cache,
     /// Resident vectors and navigation of open roots.
     pub resident: Arc<MemoryBudget>,
+    /// Where they lie.
+    pub arena: Arena,
     /// Vectors and attributes of tails.
     pub tails: Arc<MemoryBudget>,
     /// Scratch memory of searches.

@@ -1,6 +1,7 @@
 //! The collection engine: log, head, checkpoint, open root, tail and queries. Joins kernels, tree, format, store and coordination.
 
 pub mod api;
+pub mod arena;
 pub mod block;
 mod catalog;
 pub mod checkpoint;

@@ -3,48 +3,67 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Owned bytes aligned to 64.
+/// Bytes aligned to 64: of its own, or of whoever keeps them elsewhere.
 #[derive(Clone)]
 pub struct AlignedBytes {
-    lines: Vec<Line>,
+    memory: Memory,
     len: usize,
 }
 
-impl AlignedBytes {
-    /// `len` zero bytes, to be filled by a reader.
-    pub fn zeroed(len: usize) -> Self {
-        Self { lines: bytemuck::zeroed_vec(len.div_ceil(64)), len }
-    }
+#[derive(Clone)]
+enum Memory {
+    Own(Vec<Line>),
+    Lent(Bytes),
+}
 
+impl AlignedBytes {
     /// A copy of `bytes`.
     pub fn copy_from(bytes: &[u8]) -> Self {
-        let mut out = Self::zeroed(bytes.len());
-        out.as_mut_slice().copy_from_slice(bytes);
-        out
+        let mut lines: Vec<Line> = bytemuck::zeroed_vec(bytes.len().div_ceil(64));
+        bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
+        Self { memory: Memory::Own(lines), len: bytes.len() }
+    }
+
+    /// The bytes of `owner`, which is dropped with the last clone.
+    ///
+    /// # Panics
+    /// If they do not begin at a 64-byte boundary.
+    pub fn from_owner(owner: impl AsRef<[u8]> + Send + 'static) -> Self {
+        let bytes = Bytes::from_owner(owner);
+        assert!(
+            bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(64),
+            "the owner's bytes are aligned to 64"
+        );
+        Self { len: bytes.len(), memory: Memory::Lent(bytes) }
     }
 
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
-    }
-
-    /// The bytes, to be filled.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        match &self.memory {
+            Memory::Own(lines) => &bytemuck::cast_slice(lines)[..self.len],
+            Memory::Lent(bytes) => bytes,
+        }
     }
 
     /// Bytes of memory held.
     pub fn capacity(&self) -> usize {
-        self.lines.capacity() * 64
+        match &self.memory {
+            Memory::Own(lines) => lines.capacity() * 64,
+            Memory::Lent(bytes) => bytes.len().next_multiple_of(64),
+        }
     }
 }
 
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.as_slice()
     }

@@ -16,6 +16,7 @@ use pando_tree::search::{Frame, Nav};
 pub use leaves::{GroupBlocks, GroupEntry, WaveLeaves, WaveView};
 pub use vectors::{RowVectors, SegmentData};
 
+use crate::arena::Arena;
 use crate::block::Block;
 use crate::environment::{Environment, Reservation};
 use crate::error::Result;
@@ -138,7 +139,7 @@ impl OpenRoot {
         }
         let (io, refs) = (self.io.clone(), entry.blocks.clone());
         let load = move || async move {
-            let blocks = read_group(&io, &refs).await?;
+            let blocks = read_group(&io, &refs, None).await?;
             let weight = blocks.memory();
             Ok((Block::Group(Arc::new(blocks)), weight))
         };
@@ -157,7 +158,7 @@ impl OpenRoot {
         let bytes: u64 =
             entry.blocks.iter().map(|b| u64::from(b.leaf.len) + b.refine.map_or(0, |r| r.len.into())).sum();
         let Some(reservation) = self.env.resident.reserve(bytes) else { return Ok(false) };
-        let mut blocks = read_group(&self.io, &entry.blocks).await?;
+        let mut blocks = read_group(&self.io, &entry.blocks, Some(&self.env.arena)).await?;
         entry.check(&blocks)?;
         blocks.reservation = Some(reservation);
         let _ = entry.resident.set(Arc::new(blocks));
@@ -165,9 +166,13 @@ impl OpenRoot {
     }
 }
 
-async fn read_group(io: &RootIo, refs: &[pando_format::GroupBlock]) -> Result<GroupBlocks> {
+async fn read_group(
+    io: &RootIo,
+    refs: &[pando_format::GroupBlock],
+    arena: Option<&Arena>,
+) -> Result<GroupBlocks> {
     let wanted: Vec<BlockRef> = refs.iter().flat_map(|b| std::iter::once(b.leaf).chain(b.refine)).collect();
-    let mut bytes = io.blocks(&wanted).await?.into_iter();
+    let mut bytes = io.blocks_in(&wanted, arena).await?.into_iter();
     let mut next = || bytes.next().expect("one answer a block");
     let mut blocks = Vec::with_capacity(refs.len());
     for group_block in refs {

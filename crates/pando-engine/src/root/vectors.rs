@@ -13,6 +13,7 @@ use pando_store::BlockKey;
 
 use super::OpenRoot;
 use super::rank::RowRank;
+use crate::arena::Arena;
 use crate::block::Block;
 use crate::environment::Reservation;
 use crate::error::Result;
@@ -293,7 +294,7 @@ impl OpenRoot {
         let read = segment.reader.range(vectors.start..ids.end).await?;
         let at = |offset: u64| (offset - vectors.start) as usize;
         let kept = KeptBatch {
-            vectors: AlignedBytes::copy_from(&read[..at(vectors.end)]),
+            vectors: Arena::aligned(Some(&self.env.arena), &read[..at(vectors.end)]),
             ids: Bytes::copy_from_slice(&read[at(ids.start)..at(ids.end)]),
             _reservation: reservation,
         };

@@ -9,6 +9,7 @@ use pando_format::{AlignedBytes, BlockRef, CollectionRecord, Hash, Manifest, Obj
 use pando_store::{Key, Store};
 
 use super::error::{damaged_at, stored, undecodable};
+use crate::arena::Arena;
 use crate::error::Result;
 
 /// Blocks of one pack that lie so close together are read with one request …
@@ -76,19 +77,33 @@ impl RootIo {
 
     /// One block, checked against its hash.
     pub async fn block(&self, block: &BlockRef) -> Result<Arc<AlignedBytes>> {
+        self.block_in(block, None).await
+    }
+
+    async fn block_in(&self, block: &BlockRef, arena: Option<&Arena>) -> Result<Arc<AlignedBytes>> {
         let key = self.pack_key(&block.pack);
         let bytes =
             self.store.get_block(&key, block.offset, block.len, &block.hash.0).await.map_err(stored)?;
-        Ok(Arc::new(AlignedBytes::copy_from(&bytes)))
+        Ok(Arc::new(Arena::aligned(arena, &bytes)))
     }
 
     /// Many blocks, each checked, in the order given. Neighbours are read together. All are in memory at the end: the
     /// caller bounds how many it asks for.
     pub async fn blocks(&self, blocks: &[BlockRef]) -> Result<Vec<Arc<AlignedBytes>>> {
+        self.blocks_in(blocks, None).await
+    }
+
+    /// [`RootIo::blocks`] that are to be kept: in `arena`, if it is given.
+    pub async fn blocks_in(
+        &self,
+        blocks: &[BlockRef],
+        arena: Option<&Arena>,
+    ) -> Result<Vec<Arc<AlignedBytes>>> {
         let mut order: Vec<usize> = (0..blocks.len()).collect();
         order.sort_by_key(|&i| (blocks[i].pack, blocks[i].offset));
         let runs = runs(blocks, &order);
-        let read = stream::iter(runs.into_iter().map(|run| self.read_run(blocks, order[run].to_vec())));
+        let read =
+            stream::iter(runs.into_iter().map(|run| self.read_run(blocks, order[run].to_vec(), arena)));
         let parts: Vec<Vec<(usize, Arc<AlignedBytes>)>> =
             read.buffer_unordered(IN_FLIGHT).try_collect().await?;
         let mut out: Vec<Option<Arc<AlignedBytes>>> = vec![None; blocks.len()];
@@ -103,10 +118,11 @@ impl RootIo {
         &self,
         blocks: &[BlockRef],
         members: Vec<usize>,
+        arena: Option<&Arena>,
     ) -> Result<Vec<(usize, Arc<AlignedBytes>)>> {
         let (first, last) = (&blocks[members[0]], &blocks[members[members.len() - 1]]);
         if members.len() == 1 {
-            return Ok(vec![(members[0], self.block(first).await?)]);
+            return Ok(vec![(members[0], self.block_in(first, arena).await?)]);
         }
         let key = self.pack_key(&first.pack);
         let bytes = self.store.get_range(&key, first.offset..last.range().end).await.map_err(stored)?;
@@ -117,7 +133,10 @@ impl RootIo {
             let part = &bytes[start..start + block.len as usize];
             // A block that was damaged on the way is read again on its own before it counts as damaged.
             let good = Hash::of(part) == block.hash;
-            let part = if good { Arc::new(AlignedBytes::copy_from(part)) } else { self.block(block).await? };
+            let part = match good {
+                true => Arc::new(Arena::aligned(arena, part)),
+                false => self.block_in(block, arena).await?,
+            };
             out.push((i, part));
         }
         Ok(out)
