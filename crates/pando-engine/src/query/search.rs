@@ -196,76 +196,88 @@ impl SearchTask {
 
     /// Exact f32 distances of the rows asked for, if all vectors are at hand.
     fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
-        let mut missing = self.collect(root, tail);
-        if !missing.is_empty() {
-            // Storage is asked once for everything that the re-rank is likely to want.
-            let candidates = self.scratch.searcher.candidates();
-            for candidate in candidates.iter().take(PREFETCH_ROWS) {
-                missing.find(candidate.row, root, tail, &self.vectors);
+        let frame = nav.frame();
+        let measured = self.with_vectors(root, tail, |scratch, _, vectors| {
+            for vector in vectors.iter().take(PREFETCH_AHEAD) {
+                prefetch(vector);
             }
-            return missing.need();
-        }
-        let (frame, scratch) = (nav.frame(), &mut *self.scratch);
-        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
-        at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
-        for vector in vectors.iter().take(PREFETCH_AHEAD) {
-            prefetch(vector);
-        }
-        scratch.distances.clear();
-        let query = scratch.searcher.prepared_query();
-        for (at, vector) in vectors.iter().enumerate() {
-            if let Some(ahead) = vectors.get(at + PREFETCH_AHEAD) {
-                prefetch(ahead);
+            scratch.distances.clear();
+            let query = scratch.searcher.prepared_query();
+            for (at, vector) in vectors.iter().enumerate() {
+                if let Some(ahead) = vectors.get(at + PREFETCH_AHEAD) {
+                    prefetch(ahead);
+                }
+                scratch.distances.push(frame.exact(query, vector));
             }
-            scratch.distances.push(frame.exact(query, vector));
+        });
+        let Err(mut missing) = measured else { return Need::Nothing };
+        // Storage is asked once for everything that the re-rank is likely to want.
+        let candidates = self.scratch.searcher.candidates();
+        for candidate in candidates.iter().take(PREFETCH_ROWS) {
+            missing.find(candidate.row, root, tail, &self.vectors);
         }
-        scratch.vectors = recycled(vectors);
-        Need::Nothing
-    }
-
-    /// Makes the vectors of the rows readable as far as memory and cache have them; what is missing has to be loaded.
-    fn collect(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Missing {
-        let mut missing = Missing::default();
-        let scratch = &mut *self.scratch;
-        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
-        let all = at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
-        scratch.vectors = recycled(vectors);
-        if all {
-            return missing;
-        }
-        for row in &scratch.rows {
-            if missing.find(*row, root, tail, &self.vectors).is_some()
-                || missing.tail.last().is_some_and(|t| t.0 == *row)
-            {
-                continue;
-            }
-            // Damage is found again, and reported, by the load.
-            if root.is_some_and(|root| root.copy_cached(*row, &mut self.vectors).unwrap_or(false)) {
-                missing.vectors.pop();
-            }
-        }
-        missing
+        missing.need()
     }
 
     /// f64 distances of the last rows.
     fn rank(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Need {
-        let missing = self.collect(root, tail);
-        if !missing.is_empty() {
-            return missing.need();
+        let view = self.view.clone();
+        let frame = view.tail.frame();
+        let mut ranked = std::mem::take(&mut self.ranked);
+        ranked.clear();
+        let done = self.with_vectors(root, tail, |scratch, query, vectors| {
+            // Ids are wanted next.
+            if let Some(root) = root {
+                scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
+            }
+            let exact = ExactQuery::new(frame.kernels(), frame.metric(), query);
+            let rows = scratch.rows.iter().zip(vectors);
+            ranked.extend(rows.map(|(row, vector)| Ranked { row: *row, distance: exact.distance(vector) }));
+        });
+        self.ranked = ranked;
+        match done {
+            Ok(()) => Need::Nothing,
+            Err(missing) => missing.need(),
         }
-        let (frame, scratch) = (self.view.tail.frame(), &mut *self.scratch);
-        let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
-        at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
-        // Ids are wanted next.
-        if let Some(root) = root {
-            scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
+    }
+
+    /// Calls `then` with the scratch memory, the query and the vectors of the rows asked for, if memory and cache have them
+    /// all; says which they have not.
+    fn with_vectors(
+        &mut self,
+        root: Option<&OpenRoot>,
+        tail: &TailReader<'_>,
+        mut then: impl FnMut(&mut Scratch, &[f32], &[&[f32]]),
+    ) -> Result<(), Missing> {
+        let mut missing = Missing::default();
+        // What the cache has is copied after the first look.
+        for _ in 0..2 {
+            let scratch = &mut *self.scratch;
+            let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
+            let all = at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
+            if all {
+                then(scratch, &self.query, &vectors);
+            }
+            scratch.vectors = recycled(vectors);
+            if all {
+                return Ok(());
+            }
+            for row in &scratch.rows {
+                if missing.find(*row, root, tail, &self.vectors).is_some()
+                    || missing.tail.last().is_some_and(|t| t.0 == *row)
+                {
+                    continue;
+                }
+                // Damage is found again, and reported, by the load.
+                if root.is_some_and(|root| root.copy_cached(*row, &mut self.vectors).unwrap_or(false)) {
+                    missing.vectors.pop();
+                }
+            }
+            if !missing.is_empty() {
+                break;
+            }
         }
-        let exact = ExactQuery::new(frame.kernels(), frame.metric(), &self.query);
-        let rows = scratch.rows.iter().zip(&vectors);
-        self.ranked.clear();
-        self.ranked.extend(rows.map(|(row, vector)| Ranked { row: *row, distance: exact.distance(vector) }));
-        scratch.vectors = recycled(vectors);
-        Need::Nothing
+        Err(missing)
     }
 
     /// Takes blocks that were loaded for [`Need::Groups`].

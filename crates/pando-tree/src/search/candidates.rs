@@ -1,7 +1,5 @@
 //! The rows that may still be among the first k.
 
-use std::collections::BinaryHeap;
-
 use super::order::{ordered, unordered};
 
 /// A row with its estimated distance in prepared space.
@@ -92,7 +90,7 @@ impl CandidateSet {
     }
 
     /// The k-th smallest upper bound.
-    pub(crate) fn kth_upper(&self, scratch: &mut Vec<u32>) -> f32 {
+    pub(crate) fn kth_upper(&mut self, scratch: &mut Vec<u32>) -> f32 {
         match self.stale {
             false => self.uppers.kth(),
             true => kth_smallest(scratch, self.list.iter().map(|c| c.upper), self.uppers.k),
@@ -100,8 +98,11 @@ impl CandidateSet {
     }
 
     /// The k-th smallest estimate; none if it would have to be looked for.
-    pub(crate) fn kth_estimate(&self) -> Option<f32> {
-        (!self.stale).then(|| self.ests.kth())
+    pub(crate) fn kth_estimate(&mut self) -> Option<f32> {
+        match self.stale {
+            false => Some(self.ests.kth()),
+            true => None,
+        }
     }
 
     /// Whether a row is a candidate, or measured.
@@ -216,39 +217,58 @@ fn kth_of_few(values: impl Iterator<Item = f32>, k: usize) -> f32 {
     bound
 }
 
-/// The k smallest of the values offered so far.
+/// The k smallest of the values offered so far, and some more: a selection now and then costs less than a heap in order.
 #[derive(Default)]
 pub(crate) struct Smallest {
     k: usize,
-    heap: BinaryHeap<u32>,
+    values: Vec<u32>,
+    /// Values from here on are not among the k smallest.
+    bound: u32,
+    /// The k-th is the last of k values, and `bound`.
+    settled: bool,
 }
 
 impl Smallest {
     pub(crate) fn begin(&mut self, k: usize) {
         self.k = k;
-        self.heap.clear();
+        self.values.clear();
+        (self.bound, self.settled) = (u32::MAX, false);
     }
 
     #[inline]
     pub(crate) fn offer(&mut self, value: f32) {
         let value = ordered(value);
-        if self.heap.len() < self.k {
-            self.heap.push(value);
-        } else if let Some(mut largest) = self.heap.peek_mut()
-            && value < *largest
-        {
-            *largest = value;
+        if value < self.bound {
+            self.values.push(value);
+            self.settled = false;
+            if self.values.len() >= self.k.saturating_mul(2).max(MANY) {
+                self.settle();
+            }
         }
     }
 
     /// The k-th smallest, infinity if there were fewer.
-    pub(crate) fn kth(&self) -> f32 {
-        match self.heap.peek() {
-            Some(&largest) if self.heap.len() == self.k => unordered(largest),
-            _ => f32::INFINITY,
+    pub(crate) fn kth(&mut self) -> f32 {
+        if self.values.len() < self.k {
+            return f32::INFINITY;
+        }
+        if !self.settled {
+            self.settle();
+        }
+        unordered(self.bound)
+    }
+
+    fn settle(&mut self) {
+        if self.values.len() >= self.k {
+            self.bound = *self.values.select_nth_unstable(self.k - 1).1;
+            self.values.truncate(self.k);
+            self.settled = true;
         }
     }
 }
+
+/// Values collected before the k smallest are selected, at least.
+const MANY: usize = 64;
 
 /// Maps row numbers to places: open addressing, emptied in constant time, grows and never shrinks.
 #[derive(Default)]
@@ -371,9 +391,9 @@ mod tests {
     #[test]
     fn the_kth_bounds_follow_every_change() {
         let mut scratch = Vec::new();
-        let check = |set: &CandidateSet, scratch: &mut Vec<u32>| {
-            let uppers = set.list().iter().map(|c| c.upper);
-            assert_eq!(set.kth_upper(&mut Vec::new()), kth_smallest(scratch, uppers, 7));
+        let check = |set: &mut CandidateSet, scratch: &mut Vec<u32>| {
+            let upper = set.kth_upper(&mut Vec::new());
+            assert_eq!(upper, kth_smallest(scratch, set.list().iter().map(|c| c.upper), 7));
             if let Some(kth) = set.kth_estimate() {
                 assert_eq!(kth, kth_smallest(scratch, set.list().iter().map(|c| c.est), 7));
             }
@@ -381,17 +401,18 @@ mod tests {
         let mut set = CandidateSet::default();
         set.begin(7);
         for row in 0..500u64 {
-            check(&set, &mut scratch);
+            check(&mut set, &mut scratch);
             set.push(candidate(row, ((row * 7919) % 501) as f32, 3.0));
-            set.prune_if_many(set.kth_upper(&mut scratch), 7);
+            let upper = set.kth_upper(&mut scratch);
+            set.prune_if_many(upper, 7);
         }
         assert!(set.kth_estimate().is_some());
         // A second sighting with a smaller bound, then rows that are taken out.
         set.push(Candidate { upper: 0.25, lower: 0.0, est: 0.2, row: 0, rank: 0 });
-        check(&set, &mut scratch);
+        check(&mut set, &mut scratch);
         set.sort(f32::INFINITY);
         set.restart(3, std::iter::empty());
-        check(&set, &mut scratch);
+        check(&mut set, &mut scratch);
     }
 
     #[test]

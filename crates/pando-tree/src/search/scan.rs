@@ -40,6 +40,9 @@ pub(crate) struct Scan {
     /// The threshold of the step under way: also by the 1-bit bounds of its copies. These may turn out wrong when the
     /// copies are refined, so it is forgotten with the step; otherwise fewer than k rows might be left.
     limit: f32,
+    /// No distance is less: 0, or for dot nothing. Rows that are one point but for rounding have one code and fail their
+    /// bound together: an upper bound below 0 would rule out every other row.
+    least: f32,
     slots: Vec<Slot>,
     pending: Vec<Pending>,
     /// Upper bounds of the pending copies, while there are fewer than k candidates.
@@ -66,7 +69,6 @@ struct Slot {
 /// A copy of a code that survived its scan.
 #[derive(Clone, Copy)]
 struct Pending {
-    row: u64,
     est: f32,
     lower: f32,
     upper: f32,
@@ -117,6 +119,10 @@ impl Scan {
         self.norm = frame.kernels().norm2(&self.prepared).sqrt();
         (self.k, self.eps0, self.sure) = (k, eps0, sure);
         (self.threshold, self.limit) = (f32::INFINITY, f32::INFINITY);
+        self.least = match frame.space() {
+            CodeSpace::L2 => 0.0,
+            CodeSpace::Ip => f32::NEG_INFINITY,
+        };
         self.longest = 0.0;
         self.uppers.begin(COPIES.saturating_mul(k));
         (self.codes, self.refined) = (0, 0);
@@ -220,8 +226,8 @@ impl Scan {
             frame.kernels().scan_estimates_ahead(&self.query, packed, columns, &terms, limit, found, ahead);
             for s in &self.survivors {
                 let index = start + s.index as usize;
-                let row = part.rows[index];
-                if !unmasked && mask.hidden(row) {
+                // Where nothing is hidden the row's number is not looked at before its turn comes.
+                if !unmasked && mask.hidden(part.rows[index]) {
                     continue;
                 }
                 let (lower, upper) = if self.sure {
@@ -231,7 +237,7 @@ impl Scan {
                     }
                     (lower, upper)
                 } else {
-                    (s.lower, s.est + (s.est - s.lower))
+                    (s.lower, (s.est + (s.est - s.lower)).max(self.least))
                 };
                 if ip {
                     self.longest = self.longest.max(self.reach + part.norm[index]);
@@ -243,7 +249,6 @@ impl Scan {
                     prefetch_refine(index, refine_bytes, part);
                 }
                 self.pending.push(Pending {
-                    row,
                     est: s.est,
                     lower,
                     upper,
@@ -352,11 +357,12 @@ impl Scan {
                 continue;
             }
             let slot = &self.slots[p.slot as usize];
-            let mut c = Candidate { row: p.row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
             let part = &parts[p.part as usize];
+            let row = part.rows[p.index as usize];
+            let mut c = Candidate { row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
             if let Some(r) = part.refine.as_ref().filter(|_| !self.sure) {
                 // The second copy of a refined row says nothing new.
-                if candidates.knows(p.row) {
+                if candidates.knows(row) {
                     continue;
                 }
                 let i = p.index as usize;
@@ -365,7 +371,7 @@ impl Scan {
                 let factors =
                     RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
                 (c.est, c.lower) = slot.terms.refine(factors, part.norm[i], value);
-                c.upper = c.est + (c.est - c.lower);
+                c.upper = (c.est + (c.est - c.lower)).max(self.least);
                 refined += 1;
             }
             candidates.push(c);
@@ -374,9 +380,10 @@ impl Scan {
     }
 }
 
-/// Asks for the refine code of a row of the part.
+/// Asks for number and refine code of a row of the part.
 #[inline]
 fn prefetch_refine(i: usize, bytes: usize, part: &LeafPart<'_>) {
+    prefetch(&part.rows[i..=i]);
     if let Some(r) = part.refine {
         prefetch(&r.nibbles[i * bytes..(i + 1) * bytes]);
         for column in [r.f_add, r.f_rescale, r.f_error] {
