@@ -22,7 +22,7 @@ use crate::query::{self, Place, Plan};
 use crate::settings::Settings;
 use crate::validate;
 use crate::view::View;
-use crate::workers::{CpuPool, Workers};
+use crate::workers::{CpuPool, ShortWork, Workers};
 
 /// A stream of pages of one scan, all of one position.
 pub type ScanStream = futures::stream::BoxStream<'static, Result<ScanPage>>;
@@ -84,7 +84,8 @@ impl Engine {
             kernels: components.kernels,
             clock: components.clock,
             random: components.random,
-            cpu: CpuPool::scheduled(pool("search", threads)?, workers.clone()),
+            cpu: CpuPool::scheduled(pool("cpu", threads)?, workers.clone())
+                .with_short_work(short_work("search", threads)?),
             compact_cpu: CpuPool::scheduled(pool("compact", threads)?, workers),
             cache,
             resident: MemoryBudget::new(share(RESIDENT_PERCENT)),
@@ -462,6 +463,11 @@ impl Engine {
 /// An error, or the read begins again.
 fn again(error: Option<Error>) -> Result<()> {
     error.map_or(Ok(()), Err)
+}
+
+fn short_work(name: &'static str, threads: usize) -> Result<ShortWork> {
+    ShortWork::start(name, threads)
+        .map_err(|error| Error::internal(format!("starting the threads of the {name}: {error}")))
 }
 
 fn pool(name: &'static str, threads: usize) -> Result<Arc<rayon::ThreadPool>> {

@@ -143,11 +143,13 @@ async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<
         let need = match plan.place {
             Place::Caller => task.run(),
             Place::Pool => {
-                let (back, need) = on_cpu(&env.cpu, move || {
-                    let need = task.run();
-                    (task, need)
-                })
-                .await?;
+                let (back, need) = env
+                    .cpu
+                    .run_short(move || {
+                        let need = task.run();
+                        (task, need)
+                    })
+                    .await?;
                 task = back;
                 need
             }
