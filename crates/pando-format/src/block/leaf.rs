@@ -3,7 +3,9 @@
 //! Leaf block. Header counts: 0 slots, 1 dimension d, 2 padded dimension p. Sections:
 //! slot table (24 bytes a slot: u64 leaf id, u32 primaries, u32 secondaries, u8 kind, 7 zeros), then for each
 //! slot, n = primaries + secondaries: centroid f32[d] (whole slots only), rows u64[n], f_add f32[n],
-//! f_rescale f32[n], norm f32[n], 1-bit codes ceil(n/32) × 32 × p/8 bytes in the packed layout of 32 rows.
+//! f_rescale f32[n], norm f32[n], 1-bit codes in the packed layout of 32 rows: ceil(n/32) × 32 × p/8 bytes in a whole
+//! slot. In an append slot, which often has a row or two, the last block leaves out the rows that are not there: n × p/8
+//! bytes. It is filled up when the block is decoded.
 //!
 //! Refine block. Header counts as above. Sections: the same slot table, then for each slot: nibbles n × p/2
 //! row-major, f_add f32[n], f_rescale f32[n], f_error f32[n].
@@ -70,6 +72,32 @@ pub fn packed_len(n: usize, padded: usize) -> usize {
     n.div_ceil(32) * 32 * (padded / 8)
 }
 
+/// Splits `n` rows of 1-bit codes into the bytes of full blocks and the rows of the last block that is not full.
+fn full_blocks(n: usize, padded: usize) -> (usize, usize) {
+    (n / 32 * 32 * (padded / 8), n % 32)
+}
+
+/// Packed codes of an append slot as they are stored: the last block without the rows that are not there.
+fn cut(packed: &[u8], n: usize, padded: usize) -> Vec<u8> {
+    let (full, rest) = full_blocks(n, padded);
+    let mut out = packed[..full].to_vec();
+    packed[full..].chunks_exact(32).for_each(|column| out.extend_from_slice(&column[..rest]));
+    out
+}
+
+/// The packed layout of `n` codes of an append slot, from their stored bytes (`n * padded / 8`).
+pub fn fill_up(stored: &[u8], n: usize, padded: usize) -> Vec<u8> {
+    let (full, rest) = full_blocks(n, padded);
+    let mut out = vec![0; packed_len(n, padded)];
+    out[..full].copy_from_slice(&stored[..full]);
+    if rest > 0 {
+        for (column, from) in out[full..].chunks_exact_mut(32).zip(stored[full..].chunks_exact(rest)) {
+            column[..rest].copy_from_slice(from);
+        }
+    }
+    out
+}
+
 fn writer(
     kind: ObjectKind,
     dim: usize,
@@ -116,7 +144,10 @@ pub fn encode_leaf_block(dim: usize, padded: usize, slots: &[SlotParts<'_>]) -> 
         w.f32s(slot.f_add);
         w.f32s(slot.f_rescale);
         w.f32s(slot.norm);
-        w.bytes(slot.packed);
+        match slot.kind {
+            SlotKind::Whole => w.bytes(slot.packed),
+            SlotKind::Append => w.bytes(&cut(slot.packed, n, padded)),
+        }
     }
     Ok(w.finish())
 }
@@ -157,6 +188,8 @@ pub struct SlotIndex {
     /// Secondaries.
     pub n_secondary: usize,
     columns: [Range<usize>; 6],
+    /// Packed codes among those that were filled up (append slots of leaf blocks).
+    filled: Range<usize>,
 }
 
 /// A slot of a leaf block: views into the block's bytes.
@@ -180,6 +213,8 @@ pub struct LeafSlot<'a> {
     pub norm: &'a [f32],
     /// 1-bit codes in the packed layout.
     pub packed: &'a [u8],
+    /// The bytes of the block that these come from.
+    pub stored: &'a [u8],
 }
 
 /// A slot of a refine block: views into the block's bytes.
@@ -227,6 +262,7 @@ fn decode_slots(
             n_primary,
             n_secondary,
             columns: columns(&mut r, &shape)?,
+            filled: 0..0,
         });
     }
     r.end()?;
@@ -247,6 +283,8 @@ pub struct DecodedLeafBlock {
     dim: usize,
     padded: usize,
     slots: Vec<SlotIndex>,
+    /// Packed codes of append slots, filled up, one after the other.
+    filled: Arc<AlignedBytes>,
 }
 
 impl DecodedLeafBlock {
@@ -260,10 +298,24 @@ impl DecodedLeafBlock {
                 r.section(s.n, 4)?,
                 r.section(s.n, 4)?,
                 r.section(s.n, 4)?,
-                r.section(s.n.div_ceil(32), 4 * s.padded)?,
+                match s.kind {
+                    SlotKind::Whole => r.section(s.n.div_ceil(32), 4 * s.padded)?,
+                    SlotKind::Append => r.section(s.n, s.padded / 8)?,
+                },
             ])
         })?;
-        Ok(Self { bytes, dim, padded, slots })
+        let mut filled: Vec<u8> = Vec::new();
+        let mut slots = slots;
+        for slot in slots.iter_mut().filter(|slot| slot.kind == SlotKind::Append) {
+            let start = filled.len();
+            filled.extend(fill_up(
+                &bytes[slot.columns[5].clone()],
+                slot.n_primary + slot.n_secondary,
+                padded,
+            ));
+            slot.filled = start..filled.len();
+        }
+        Ok(Self { bytes, dim, padded, slots, filled: Arc::new(AlignedBytes::copy_from(&filled)) })
     }
 
     /// Elements of a centroid.
@@ -284,8 +336,12 @@ impl DecodedLeafBlock {
     /// Views of one slot. Panics when `slot` is out of range.
     pub fn slot(&self, slot: usize) -> LeafSlot<'_> {
         let index = &self.slots[slot];
-        let [centroid, rows, f_add, f_rescale, norm, packed] =
+        let [centroid, rows, f_add, f_rescale, norm, stored] =
             std::array::from_fn(|i| &self.bytes[index.columns[i].clone()]);
+        let packed = match index.kind {
+            SlotKind::Whole => stored,
+            SlotKind::Append => &self.filled[index.filled.clone()],
+        };
         LeafSlot {
             leaf: index.leaf,
             kind: index.kind,
@@ -296,12 +352,13 @@ impl DecodedLeafBlock {
             f_rescale: cast(f_rescale),
             norm: cast(norm),
             packed,
+            stored,
         }
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.bytes.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
+        self.bytes.capacity() + self.filled.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
     }
 }
 
