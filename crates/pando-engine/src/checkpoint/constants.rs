@@ -46,7 +46,7 @@ pub const SMALL_SEGMENT_BYTES: u64 = 64 << 20;
 pub const PACK_BYTES: u64 = 64 << 20;
 
 /// Entries that the lowest level of id runs may hold; each level above holds [`RUN_RATIO`] times as many.
-pub const RUN_BASE: u64 = 65_536;
+pub const RUN_BASE: u64 = 8_192;
 /// Ratio of neighbouring levels of id runs.
 pub const RUN_RATIO: u64 = 10;
 

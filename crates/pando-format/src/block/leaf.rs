@@ -4,21 +4,43 @@
 //! slot table (24 bytes a slot: u64 leaf id, u32 primaries, u32 secondaries, u8 kind, 7 zeros), then for each
 //! slot, n = primaries + secondaries: centroid f32[d] (whole slots only), rows u64[n], f_add f32[n],
 //! f_rescale f32[n], norm f32[n], 1-bit codes in the packed layout of 32 rows: ceil(n/32) × 32 × p/8 bytes in a whole
-//! slot. In an append slot, which often has a row or two, the last block leaves out the rows that are not there: n × p/8
-//! bytes. It is filled up when the block is decoded.
+//! slot. In an append slot the last block leaves out the rows that are not there: n × p/8 bytes. It is filled up when
+//! the block is decoded.
 //!
 //! Refine block. Header counts as above. Sections: the same slot table, then for each slot: nibbles n × p/2
 //! row-major, f_add f32[n], f_rescale f32[n], f_error f32[n].
+//!
+//! The sections of a whole slot begin at multiples of 64. An append slot often has a row or two, so its sections follow
+//! each other without gaps; the first begins at a multiple of 8 in a leaf block, of 32 in a refine block (so that no load
+//! of a vector of nibbles is split).
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::aligned::AlignedBytes;
 use crate::block::codes::check_padded;
-use crate::block::{BlockReader, BlockWriter, cast};
+use crate::block::packed::{cut, fill_into, is_filled_with_zeros, packed_len};
+use crate::block::{ALIGN, BlockReader, BlockWriter, cast};
 use crate::error::{FormatError, ObjectKind};
 
 const SLOT_BYTES: usize = 24;
+
+impl SlotKind {
+    /// Where the first section of a slot begins in a block of this kind, and the sections after it.
+    fn alignment(self, block: ObjectKind) -> (usize, usize) {
+        match (self, block) {
+            (Self::Whole, _) => (ALIGN, ALIGN),
+            (Self::Append, ObjectKind::RefineBlock) => (32, 1),
+            (Self::Append, _) => (8, 1),
+        }
+    }
+}
+
+/// Rows of a slot: primaries ascending, then secondaries ascending.
+fn in_order(rows: &[u64], n_primary: usize) -> bool {
+    let (primaries, secondaries) = rows.split_at(n_primary);
+    primaries.is_sorted_by(|a, b| a < b) && secondaries.is_sorted_by(|a, b| a < b)
+}
 
 /// What a slot means for its leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,37 +89,6 @@ pub struct RefineParts<'a> {
     pub f_error: &'a [f32],
 }
 
-/// Length of `n` rows of 1-bit codes in the packed layout of 32 rows.
-pub fn packed_len(n: usize, padded: usize) -> usize {
-    n.div_ceil(32) * 32 * (padded / 8)
-}
-
-/// Splits `n` rows of 1-bit codes into the bytes of full blocks and the rows of the last block that is not full.
-fn full_blocks(n: usize, padded: usize) -> (usize, usize) {
-    (n / 32 * 32 * (padded / 8), n % 32)
-}
-
-/// Packed codes of an append slot as they are stored: the last block without the rows that are not there.
-fn cut(packed: &[u8], n: usize, padded: usize) -> Vec<u8> {
-    let (full, rest) = full_blocks(n, padded);
-    let mut out = packed[..full].to_vec();
-    packed[full..].chunks_exact(32).for_each(|column| out.extend_from_slice(&column[..rest]));
-    out
-}
-
-/// The packed layout of `n` codes of an append slot, from their stored bytes (`n * padded / 8`).
-pub fn fill_up(stored: &[u8], n: usize, padded: usize) -> Vec<u8> {
-    let (full, rest) = full_blocks(n, padded);
-    let mut out = vec![0; packed_len(n, padded)];
-    out[..full].copy_from_slice(&stored[..full]);
-    if rest > 0 {
-        for (column, from) in out[full..].chunks_exact_mut(32).zip(stored[full..].chunks_exact(rest)) {
-            column[..rest].copy_from_slice(from);
-        }
-    }
-    out
-}
-
 fn writer(
     kind: ObjectKind,
     dim: usize,
@@ -133,10 +124,14 @@ pub fn encode_leaf_block(dim: usize, padded: usize, slots: &[SlotParts<'_>]) -> 
         {
             return Err(invalid("the columns of a slot have different lengths"));
         }
-        let (primaries, secondaries) = slot.rows.split_at(slot.n_primary);
-        if !primaries.is_sorted_by(|a, b| a < b) || !secondaries.is_sorted_by(|a, b| a < b) {
+        if !in_order(slot.rows, slot.n_primary) {
             return Err(invalid("the rows of a slot are not in order"));
         }
+        if !is_filled_with_zeros(slot.packed, n, padded) {
+            return Err(invalid("there are codes of rows that do not exist"));
+        }
+        let (first, rest) = slot.kind.alignment(ObjectKind::LeafBlock);
+        w.run(first, rest);
         if slot.kind == SlotKind::Whole {
             w.f32s(slot.centroid);
         }
@@ -168,6 +163,8 @@ pub fn encode_refine_block(
         {
             return Err(invalid("the columns of a slot have different lengths"));
         }
+        let (first, rest) = slot.kind.alignment(ObjectKind::RefineBlock);
+        w.run(first, rest);
         w.bytes(refine.nibbles);
         w.f32s(refine.f_add);
         w.f32s(refine.f_rescale);
@@ -238,7 +235,7 @@ fn decode_slots(
     bytes: &[u8],
     columns: impl Fn(&mut BlockReader<'_>, &Shape) -> Result<[Range<usize>; 6], FormatError>,
 ) -> Result<(usize, usize, Vec<SlotIndex>), FormatError> {
-    let mut r = BlockReader::new(kind, bytes)?;
+    let mut r = BlockReader::new(kind, 3, bytes)?;
     let (n, dim, padded) = (r.count(0) as usize, r.count(1) as usize, r.count(2) as usize);
     check_padded(padded).map_err(|what| r.damaged(what))?;
     if dim == 0 || dim > padded {
@@ -250,15 +247,17 @@ fn decode_slots(
         let number =
             |at: usize| u32::from_le_bytes(*row[at..at + 4].first_chunk().expect("4 bytes")) as usize;
         let (n_primary, n_secondary) = (number(8), number(12));
-        let kind = match row[16..] {
+        let slot_kind = match row[16..] {
             [0, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Whole,
             [1, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Append,
             _ => return Err(r.damaged("a slot is of an unknown kind")),
         };
-        let shape = Shape { kind, n: n_primary + n_secondary, dim, padded };
+        let shape = Shape { kind: slot_kind, n: n_primary + n_secondary, dim, padded };
+        let (first, rest) = slot_kind.alignment(kind);
+        r.run(first, rest)?;
         slots.push(SlotIndex {
             leaf: u64::from_le_bytes(*row.first_chunk().expect("8 bytes")),
-            kind,
+            kind: slot_kind,
             n_primary,
             n_secondary,
             columns: columns(&mut r, &shape)?,
@@ -290,8 +289,8 @@ pub struct DecodedLeafBlock {
 impl DecodedLeafBlock {
     /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let (dim, padded, slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
-            let centroid = r.section(if s.kind == SlotKind::Whole { s.dim } else { 0 }, 4)?;
+        let (dim, padded, mut slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
+            let centroid = if s.kind == SlotKind::Whole { r.section(s.dim, 4)? } else { 0..0 };
             Ok([
                 centroid,
                 r.section(s.n, 8)?,
@@ -304,18 +303,30 @@ impl DecodedLeafBlock {
                 },
             ])
         })?;
-        let mut filled: Vec<u8> = Vec::new();
-        let mut slots = slots;
-        for slot in slots.iter_mut().filter(|slot| slot.kind == SlotKind::Append) {
-            let start = filled.len();
-            filled.extend(fill_up(
-                &bytes[slot.columns[5].clone()],
-                slot.n_primary + slot.n_secondary,
-                padded,
-            ));
-            slot.filled = start..filled.len();
+        let damaged = |what| Err(FormatError::damaged(ObjectKind::LeafBlock, what));
+        let mut end = 0;
+        for slot in &mut slots {
+            let (n, packed) = (slot.n_primary + slot.n_secondary, &bytes[slot.columns[5].clone()]);
+            if !in_order(cast(&bytes[slot.columns[1].clone()]), slot.n_primary) {
+                return damaged("the rows of a slot are not in order");
+            }
+            match slot.kind {
+                SlotKind::Whole if !is_filled_with_zeros(packed, n, padded) => {
+                    return damaged("there are codes of rows that do not exist");
+                }
+                SlotKind::Whole => {}
+                SlotKind::Append => {
+                    slot.filled = end..end + packed_len(n, padded);
+                    end = slot.filled.end;
+                }
+            }
         }
-        Ok(Self { bytes, dim, padded, slots, filled: Arc::new(AlignedBytes::copy_from(&filled)) })
+        let mut filled = AlignedBytes::zeroed(end);
+        for slot in slots.iter().filter(|slot| slot.kind == SlotKind::Append) {
+            let out = &mut filled.as_mut_slice()[slot.filled.clone()];
+            fill_into(&bytes[slot.columns[5].clone()], slot.n_primary + slot.n_secondary, padded, out);
+        }
+        Ok(Self { bytes, dim, padded, slots, filled: Arc::new(filled) })
     }
 
     /// Elements of a centroid.
@@ -366,6 +377,7 @@ impl DecodedLeafBlock {
 #[derive(Clone, Debug)]
 pub struct DecodedRefineBlock {
     bytes: Arc<AlignedBytes>,
+    dim: usize,
     padded: usize,
     slots: Vec<SlotIndex>,
 }
@@ -373,7 +385,7 @@ pub struct DecodedRefineBlock {
 impl DecodedRefineBlock {
     /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let (_, padded, slots) = decode_slots(ObjectKind::RefineBlock, &bytes, |r, s| {
+        let (dim, padded, slots) = decode_slots(ObjectKind::RefineBlock, &bytes, |r, s| {
             Ok([
                 r.section(s.n, s.padded / 2)?,
                 r.section(s.n, 4)?,
@@ -383,7 +395,12 @@ impl DecodedRefineBlock {
                 0..0,
             ])
         })?;
-        Ok(Self { bytes, padded, slots })
+        Ok(Self { bytes, dim, padded, slots })
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
     }
 
     /// Bits of a 1-bit code; a row has half as many bytes of nibbles.

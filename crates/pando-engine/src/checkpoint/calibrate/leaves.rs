@@ -99,7 +99,7 @@ impl Part {
         let rows = u64s(span.column(0, leaf));
         let codes = span.column(4, leaf);
         let packed = match spans.append {
-            Some(padded) => fill_up(codes, rows.len(), padded),
+            Some(padded) => fill_up(codes, rows.len(), padded).to_vec(),
             None => codes.to_vec(),
         };
         let factors = std::array::from_fn(|i| f32s(span.column(1 + i, leaf)));
