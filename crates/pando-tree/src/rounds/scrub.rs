@@ -1,5 +1,5 @@
-//! Drops dead rows from leaves: when they pass 5 % of all entries, group by group in id order from the cursor, until below
-//! 4 %. All leaves of a group at once: its blocks are then written once. Leaf by leaf, a block with a few whole leaves is
+//! Drops dead rows from leaves: when they pass a sixteenth of all entries, group by group in id order from the cursor, until
+//! below a twentieth. All leaves of a group at once: its blocks are then written once. Leaf by leaf, a block with a few whole leaves is
 //! written first, merged with the next, and the group soon written anew as well.
 
 use rayon::prelude::*;
@@ -21,7 +21,7 @@ impl State<'_> {
         let counts: Vec<(u64, u64)> = groups.par_iter().map(|group| self.count(group)).collect();
         let mut entries: u64 = counts.iter().map(|c| c.0).sum();
         let mut dead: u64 = counts.iter().map(|c| c.1).sum();
-        if dead * 20 <= entries {
+        if dead * 16 <= entries {
             return Ok(());
         }
         let first = groups.partition_point(|group| group.id < self.tree.scrub_cursor);
@@ -29,7 +29,7 @@ impl State<'_> {
         let mut cursor = self.tree.scrub_cursor;
         let mut bytes = 0u64;
         for i in (first..groups.len()).chain(0..first) {
-            if dead * 25 < entries || bytes >= BUDGET {
+            if dead * 20 < entries || bytes >= BUDGET {
                 break;
             }
             let (all, gone) = counts[i];

@@ -159,3 +159,42 @@ async fn a_hundredth_writes_less_than_a_tenth_of_the_index() {
         assert!(std::env::var_os("PANDO_GROWTH").is_some() || written.share < 0.10, "{churn:?}: {:.1}% of the index", 100.0 * written.share);
     }
 }
+
+/// Rows of an .npy file of f16 in C order.
+fn read_npy(path: &str) -> (usize, Vec<f32>) {
+    let bytes = std::fs::read(path).unwrap();
+    let header = u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    let text = String::from_utf8_lossy(&bytes[10..10 + header]).into_owned();
+    let shape = text.split("'shape': (").nth(1).unwrap().split(')').next().unwrap();
+    let dim = shape.split(',').nth(1).unwrap().trim().parse().unwrap();
+    let f16 = |b: &[u8]| half(u16::from_le_bytes([b[0], b[1]]));
+    (dim, bytes[10 + header..].chunks_exact(2).map(f16).collect())
+}
+
+fn half(bits: u16) -> f32 {
+    let (sign, exp, frac) = (u32::from(bits >> 15), u32::from(bits >> 10 & 31), u32::from(bits & 1023));
+    let magnitude = match exp {
+        0 => frac as f32 / 16_777_216.0,
+        _ => f32::from_bits((exp + 112) << 23 | frac << 13),
+    };
+    if sign == 1 { -magnitude } else { magnitude }
+}
+
+/// The same with real vectors: `PANDO_MEASURE=<base.npy f16>`, `PANDO_ROWS` of them at first (five sixths of all).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "figures, by command"]
+async fn measure_growth_by_a_hundredth() {
+    let (dim, values) = read_npy(&std::env::var("PANDO_MEASURE").unwrap());
+    let rows = std::env::var("PANDO_ROWS").map_or(values.len() / dim * 5 / 6, |n| n.parse().unwrap());
+    for churn in [Churn::New, Churn::Mixed, Churn::Replaced, Churn::Deleted] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = pando_store::Store::open_local(dir.path(), pando_store::StoreOptions::default()).unwrap();
+        let mut cfg = config(dim as u32, Metric::Cosine);
+        cfg.small_limit = 10_000;
+        let mut log = Log::new(store, cfg);
+        let around = around(&log, 2, GIB);
+        let mut vectors = values.chunks_exact(dim);
+        let mut vector = || vectors.next().unwrap().to_vec();
+        measure(&mut log, &around, churn, rows as u64, &mut vector).await;
+    }
+}
