@@ -31,8 +31,9 @@ pub use block::centroids::{Centroids, encode_centroids};
 pub use block::codes::{NodeCodes, NodeCodesParts, encode_node_codes};
 pub use block::leaf::{
     DecodedLeafBlock, DecodedRefineBlock, LeafSlot, RefineParts, RefineSlot, SlotIndex, SlotKind, SlotParts,
-    encode_leaf_block, encode_refine_block, packed_len,
+    encode_leaf_block, encode_refine_block,
 };
+pub use block::packed::{fill_up, packed_len};
 pub use block::refs::{
     GroupBlock, InnerChild, LeafChild, LeafPlace, MAX_GROUP_BLOCKS, NodeChildren, NodeRefs,
 };

@@ -46,7 +46,7 @@ pub const SMALL_SEGMENT_BYTES: u64 = 64 << 20;
 pub const PACK_BYTES: u64 = 64 << 20;
 
 /// Entries that the lowest level of id runs may hold; each level above holds [`RUN_RATIO`] times as many.
-pub const RUN_BASE: u64 = 65_536;
+pub const RUN_BASE: u64 = 8_192;
 /// Ratio of neighbouring levels of id runs.
 pub const RUN_RATIO: u64 = 10;
 
@@ -54,9 +54,9 @@ pub const RUN_RATIO: u64 = 10;
 pub const WINDOW: u64 = 65_536;
 
 /// A group gets a new base block when its deltas hold more than this share of the base's rows (in percent) …
-pub const DELTA_PERCENT: u64 = 50;
+pub const DELTA_PERCENT: u64 = 60;
 /// … or when this share of the base's rows (in percent) belongs to leaves that a delta supersedes.
-pub const SUPERSEDED_PERCENT: u64 = 50;
+pub const SUPERSEDED_PERCENT: u64 = 60;
 /// The newer delta is merged into the older one when it has more than this share of the older one's rows (in percent).
 pub const DELTA_MERGE_PERCENT: u64 = 50;
 

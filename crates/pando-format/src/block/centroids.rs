@@ -32,7 +32,7 @@ pub struct Centroids {
 impl Centroids {
     /// Checks the block's layout. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let mut r = BlockReader::new(ObjectKind::Centroids, &bytes)?;
+        let mut r = BlockReader::new(ObjectKind::Centroids, 2, &bytes)?;
         let (n, dim) = (r.count(0) as usize, r.count(1) as usize);
         if dim == 0 || dim > crate::MAX_DIMENSION as usize {
             return Err(r.damaged("its dimension is not valid"));

@@ -65,7 +65,7 @@ pub struct NodeCodes {
 impl NodeCodes {
     /// Checks the block's layout. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let mut r = BlockReader::new(ObjectKind::NodeCodes, &bytes)?;
+        let mut r = BlockReader::new(ObjectKind::NodeCodes, 2, &bytes)?;
         let (n, padded) = (r.count(0) as usize, r.count(1) as usize);
         check_padded(padded).map_err(|what| r.damaged(what))?;
         let codes = r.section(n, padded / 2)?;

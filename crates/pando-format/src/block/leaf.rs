@@ -3,20 +3,44 @@
 //! Leaf block. Header counts: 0 slots, 1 dimension d, 2 padded dimension p. Sections:
 //! slot table (24 bytes a slot: u64 leaf id, u32 primaries, u32 secondaries, u8 kind, 7 zeros), then for each
 //! slot, n = primaries + secondaries: centroid f32[d] (whole slots only), rows u64[n], f_add f32[n],
-//! f_rescale f32[n], norm f32[n], 1-bit codes ceil(n/32) × 32 × p/8 bytes in the packed layout of 32 rows.
+//! f_rescale f32[n], norm f32[n], 1-bit codes in the packed layout of 32 rows: ceil(n/32) × 32 × p/8 bytes in a whole
+//! slot. In an append slot the last block leaves out the rows that are not there: n × p/8 bytes. It is filled up when
+//! the block is decoded.
 //!
 //! Refine block. Header counts as above. Sections: the same slot table, then for each slot: nibbles n × p/2
 //! row-major, f_add f32[n], f_rescale f32[n], f_error f32[n].
+//!
+//! The sections of a whole slot begin at multiples of 64. An append slot often has a row or two, so its sections follow
+//! each other without gaps; the first begins at a multiple of 8 in a leaf block, of 32 in a refine block (so that no load
+//! of a vector of nibbles is split).
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::aligned::AlignedBytes;
 use crate::block::codes::check_padded;
-use crate::block::{BlockReader, BlockWriter, cast};
+use crate::block::packed::{cut, fill_into, is_filled_with_zeros, packed_len};
+use crate::block::{ALIGN, BlockReader, BlockWriter, cast};
 use crate::error::{FormatError, ObjectKind};
 
 const SLOT_BYTES: usize = 24;
+
+impl SlotKind {
+    /// Where the first section of a slot begins in a block of this kind, and the sections after it.
+    fn alignment(self, block: ObjectKind) -> (usize, usize) {
+        match (self, block) {
+            (Self::Whole, _) => (ALIGN, ALIGN),
+            (Self::Append, ObjectKind::RefineBlock) => (32, 1),
+            (Self::Append, _) => (8, 1),
+        }
+    }
+}
+
+/// Rows of a slot: primaries ascending, then secondaries ascending.
+fn in_order(rows: &[u64], n_primary: usize) -> bool {
+    let (primaries, secondaries) = rows.split_at(n_primary);
+    primaries.is_sorted_by(|a, b| a < b) && secondaries.is_sorted_by(|a, b| a < b)
+}
 
 /// What a slot means for its leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +89,6 @@ pub struct RefineParts<'a> {
     pub f_error: &'a [f32],
 }
 
-/// Length of `n` rows of 1-bit codes in the packed layout of 32 rows.
-pub fn packed_len(n: usize, padded: usize) -> usize {
-    n.div_ceil(32) * 32 * (padded / 8)
-}
-
 fn writer(
     kind: ObjectKind,
     dim: usize,
@@ -105,10 +124,14 @@ pub fn encode_leaf_block(dim: usize, padded: usize, slots: &[SlotParts<'_>]) -> 
         {
             return Err(invalid("the columns of a slot have different lengths"));
         }
-        let (primaries, secondaries) = slot.rows.split_at(slot.n_primary);
-        if !primaries.is_sorted_by(|a, b| a < b) || !secondaries.is_sorted_by(|a, b| a < b) {
+        if !in_order(slot.rows, slot.n_primary) {
             return Err(invalid("the rows of a slot are not in order"));
         }
+        if !is_filled_with_zeros(slot.packed, n, padded) {
+            return Err(invalid("there are codes of rows that do not exist"));
+        }
+        let (first, rest) = slot.kind.alignment(ObjectKind::LeafBlock);
+        w.run(first, rest);
         if slot.kind == SlotKind::Whole {
             w.f32s(slot.centroid);
         }
@@ -116,7 +139,10 @@ pub fn encode_leaf_block(dim: usize, padded: usize, slots: &[SlotParts<'_>]) -> 
         w.f32s(slot.f_add);
         w.f32s(slot.f_rescale);
         w.f32s(slot.norm);
-        w.bytes(slot.packed);
+        match slot.kind {
+            SlotKind::Whole => w.bytes(slot.packed),
+            SlotKind::Append => w.bytes(&cut(slot.packed, n, padded)),
+        }
     }
     Ok(w.finish())
 }
@@ -137,6 +163,8 @@ pub fn encode_refine_block(
         {
             return Err(invalid("the columns of a slot have different lengths"));
         }
+        let (first, rest) = slot.kind.alignment(ObjectKind::RefineBlock);
+        w.run(first, rest);
         w.bytes(refine.nibbles);
         w.f32s(refine.f_add);
         w.f32s(refine.f_rescale);
@@ -157,6 +185,8 @@ pub struct SlotIndex {
     /// Secondaries.
     pub n_secondary: usize,
     columns: [Range<usize>; 6],
+    /// Packed codes among those that were filled up (append slots of leaf blocks).
+    filled: Range<usize>,
 }
 
 /// A slot of a leaf block: views into the block's bytes.
@@ -180,6 +210,8 @@ pub struct LeafSlot<'a> {
     pub norm: &'a [f32],
     /// 1-bit codes in the packed layout.
     pub packed: &'a [u8],
+    /// The bytes of the block that these come from.
+    pub stored: &'a [u8],
 }
 
 /// A slot of a refine block: views into the block's bytes.
@@ -203,7 +235,7 @@ fn decode_slots(
     bytes: &[u8],
     columns: impl Fn(&mut BlockReader<'_>, &Shape) -> Result<[Range<usize>; 6], FormatError>,
 ) -> Result<(usize, usize, Vec<SlotIndex>), FormatError> {
-    let mut r = BlockReader::new(kind, bytes)?;
+    let mut r = BlockReader::new(kind, 3, bytes)?;
     let (n, dim, padded) = (r.count(0) as usize, r.count(1) as usize, r.count(2) as usize);
     check_padded(padded).map_err(|what| r.damaged(what))?;
     if dim == 0 || dim > padded {
@@ -215,18 +247,21 @@ fn decode_slots(
         let number =
             |at: usize| u32::from_le_bytes(*row[at..at + 4].first_chunk().expect("4 bytes")) as usize;
         let (n_primary, n_secondary) = (number(8), number(12));
-        let kind = match row[16..] {
+        let slot_kind = match row[16..] {
             [0, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Whole,
             [1, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Append,
             _ => return Err(r.damaged("a slot is of an unknown kind")),
         };
-        let shape = Shape { kind, n: n_primary + n_secondary, dim, padded };
+        let shape = Shape { kind: slot_kind, n: n_primary + n_secondary, dim, padded };
+        let (first, rest) = slot_kind.alignment(kind);
+        r.run(first, rest)?;
         slots.push(SlotIndex {
             leaf: u64::from_le_bytes(*row.first_chunk().expect("8 bytes")),
-            kind,
+            kind: slot_kind,
             n_primary,
             n_secondary,
             columns: columns(&mut r, &shape)?,
+            filled: 0..0,
         });
     }
     r.end()?;
@@ -247,23 +282,51 @@ pub struct DecodedLeafBlock {
     dim: usize,
     padded: usize,
     slots: Vec<SlotIndex>,
+    /// Packed codes of append slots, filled up, one after the other.
+    filled: Arc<AlignedBytes>,
 }
 
 impl DecodedLeafBlock {
     /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let (dim, padded, slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
-            let centroid = r.section(if s.kind == SlotKind::Whole { s.dim } else { 0 }, 4)?;
+        let (dim, padded, mut slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
+            let centroid = if s.kind == SlotKind::Whole { r.section(s.dim, 4)? } else { 0..0 };
             Ok([
                 centroid,
                 r.section(s.n, 8)?,
                 r.section(s.n, 4)?,
                 r.section(s.n, 4)?,
                 r.section(s.n, 4)?,
-                r.section(s.n.div_ceil(32), 4 * s.padded)?,
+                match s.kind {
+                    SlotKind::Whole => r.section(s.n.div_ceil(32), 4 * s.padded)?,
+                    SlotKind::Append => r.section(s.n, s.padded / 8)?,
+                },
             ])
         })?;
-        Ok(Self { bytes, dim, padded, slots })
+        let damaged = |what| Err(FormatError::damaged(ObjectKind::LeafBlock, what));
+        let mut end = 0;
+        for slot in &mut slots {
+            let (n, packed) = (slot.n_primary + slot.n_secondary, &bytes[slot.columns[5].clone()]);
+            if !in_order(cast(&bytes[slot.columns[1].clone()]), slot.n_primary) {
+                return damaged("the rows of a slot are not in order");
+            }
+            match slot.kind {
+                SlotKind::Whole if !is_filled_with_zeros(packed, n, padded) => {
+                    return damaged("there are codes of rows that do not exist");
+                }
+                SlotKind::Whole => {}
+                SlotKind::Append => {
+                    slot.filled = end..end + packed_len(n, padded);
+                    end = slot.filled.end;
+                }
+            }
+        }
+        let mut filled = AlignedBytes::zeroed(end);
+        for slot in slots.iter().filter(|slot| slot.kind == SlotKind::Append) {
+            let out = &mut filled.as_mut_slice()[slot.filled.clone()];
+            fill_into(&bytes[slot.columns[5].clone()], slot.n_primary + slot.n_secondary, padded, out);
+        }
+        Ok(Self { bytes, dim, padded, slots, filled: Arc::new(filled) })
     }
 
     /// Elements of a centroid.
@@ -284,8 +347,12 @@ impl DecodedLeafBlock {
     /// Views of one slot. Panics when `slot` is out of range.
     pub fn slot(&self, slot: usize) -> LeafSlot<'_> {
         let index = &self.slots[slot];
-        let [centroid, rows, f_add, f_rescale, norm, packed] =
+        let [centroid, rows, f_add, f_rescale, norm, stored] =
             std::array::from_fn(|i| &self.bytes[index.columns[i].clone()]);
+        let packed = match index.kind {
+            SlotKind::Whole => stored,
+            SlotKind::Append => &self.filled[index.filled.clone()],
+        };
         LeafSlot {
             leaf: index.leaf,
             kind: index.kind,
@@ -296,12 +363,13 @@ impl DecodedLeafBlock {
             f_rescale: cast(f_rescale),
             norm: cast(norm),
             packed,
+            stored,
         }
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.bytes.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
+        self.bytes.capacity() + self.filled.capacity() + self.slots.capacity() * size_of::<SlotIndex>()
     }
 }
 
@@ -309,6 +377,7 @@ impl DecodedLeafBlock {
 #[derive(Clone, Debug)]
 pub struct DecodedRefineBlock {
     bytes: Arc<AlignedBytes>,
+    dim: usize,
     padded: usize,
     slots: Vec<SlotIndex>,
 }
@@ -316,7 +385,7 @@ pub struct DecodedRefineBlock {
 impl DecodedRefineBlock {
     /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let (_, padded, slots) = decode_slots(ObjectKind::RefineBlock, &bytes, |r, s| {
+        let (dim, padded, slots) = decode_slots(ObjectKind::RefineBlock, &bytes, |r, s| {
             Ok([
                 r.section(s.n, s.padded / 2)?,
                 r.section(s.n, 4)?,
@@ -326,7 +395,12 @@ impl DecodedRefineBlock {
                 0..0,
             ])
         })?;
-        Ok(Self { bytes, padded, slots })
+        Ok(Self { bytes, dim, padded, slots })
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
     }
 
     /// Bits of a 1-bit code; a row has half as many bytes of nibbles.

@@ -1,5 +1,6 @@
-//! Index blocks: a 64-byte header, then columns of little-endian numbers in sections aligned to 64 bytes,
-//! in an order and of lengths that follow from counts in the header. No offset is stored, so none can lie.
+//! Index blocks: a 64-byte header, then columns of little-endian numbers in sections aligned to 64 bytes (small runs of
+//! columns closer together), in an order and of lengths that follow from counts in the header. No offset is stored, so
+//! none can lie; what lies between sections is zero, so that a block has one encoding.
 //!
 //! ```text
 //! 0  4  "PNDB"     6   2  algorithm version     16  48  counts of the kind, then zeros
@@ -10,6 +11,7 @@
 pub mod centroids;
 pub mod codes;
 pub mod leaf;
+pub mod packed;
 pub mod refs;
 
 use std::ops::Range;
@@ -20,9 +22,13 @@ use crate::object::plan::ALGORITHM_VERSION;
 pub(crate) const HEADER: usize = 64;
 const MAGIC: &[u8; 4] = b"PNDB";
 
-/// Writes a block: sections in order, each at a multiple of 64.
+/// Where sections begin unless said otherwise.
+pub(crate) const ALIGN: usize = 64;
+
+/// Writes a block: sections in order, each at a multiple of 64 unless said otherwise.
 pub(crate) struct BlockWriter {
     out: Vec<u8>,
+    align: usize,
 }
 
 impl BlockWriter {
@@ -34,11 +40,18 @@ impl BlockWriter {
         for (i, count) in counts.iter().enumerate() {
             out[16 + 4 * i..20 + 4 * i].copy_from_slice(&count.to_le_bytes());
         }
-        Self { out }
+        Self { out, align: ALIGN }
     }
 
-    pub(crate) fn align(&mut self) {
-        self.out.resize(self.out.len().next_multiple_of(64), 0);
+    /// The next section begins at a multiple of `first`, those after it at multiples of `rest`.
+    pub(crate) fn run(&mut self, first: usize, rest: usize) {
+        self.align = first;
+        self.align();
+        self.align = rest;
+    }
+
+    fn align(&mut self) {
+        self.out.resize(self.out.len().next_multiple_of(self.align), 0);
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
@@ -78,10 +91,12 @@ pub(crate) struct BlockReader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) kind: ObjectKind,
     at: usize,
+    align: usize,
 }
 
 impl<'a> BlockReader<'a> {
-    pub(crate) fn new(kind: ObjectKind, bytes: &'a [u8]) -> Result<Self, FormatError> {
+    /// Checks the header; `counts`: how many counts the kind has.
+    pub(crate) fn new(kind: ObjectKind, counts: usize, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let damaged = |what: &str| FormatError::damaged(kind, what);
         if bytes.len() < HEADER {
             return Err(damaged("it is shorter than its header"));
@@ -98,7 +113,18 @@ impl<'a> BlockReader<'a> {
         if len != bytes.len() as u64 {
             return Err(damaged("its length is not the stated one"));
         }
-        Ok(Self { bytes, kind, at: HEADER })
+        if bytes[16 + 4 * counts..HEADER].iter().any(|b| *b != 0) {
+            return Err(damaged("its header has more counts than its kind"));
+        }
+        Ok(Self { bytes, kind, at: HEADER, align: ALIGN })
+    }
+
+    /// See [`BlockWriter::run`].
+    pub(crate) fn run(&mut self, first: usize, rest: usize) -> Result<(), FormatError> {
+        self.align = first;
+        self.section(0, 0)?;
+        self.align = rest;
+        Ok(())
     }
 
     /// Count `i` of the header, i < 12.
@@ -109,10 +135,13 @@ impl<'a> BlockReader<'a> {
 
     /// The next section of `n` items of `size` bytes.
     pub(crate) fn section(&mut self, n: usize, size: usize) -> Result<Range<usize>, FormatError> {
-        let start = self.at.next_multiple_of(64);
+        let start = self.at.next_multiple_of(self.align);
         let end = n.checked_mul(size).and_then(|len| start.checked_add(len));
         match end {
             Some(end) if end <= self.bytes.len() => {
+                if self.bytes[self.at..start].iter().any(|b| *b != 0) {
+                    return Err(self.damaged("there is something between its sections"));
+                }
                 self.at = end;
                 Ok(start..end)
             }
@@ -131,5 +160,5 @@ impl<'a> BlockReader<'a> {
 
 /// A section as numbers. The sections of an aligned buffer are aligned and of whole items by construction.
 pub(crate) fn cast<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> &[T] {
-    bytemuck::try_cast_slice(bytes).expect("sections are aligned to 64 and hold whole items")
+    bytemuck::try_cast_slice(bytes).expect("sections are aligned for their items and hold whole ones")
 }

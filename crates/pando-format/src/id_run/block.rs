@@ -96,7 +96,7 @@ pub struct IdBlock {
 impl IdBlock {
     /// Checks layout, text and order. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let mut r = BlockReader::new(KIND, &bytes)?;
+        let mut r = BlockReader::new(KIND, 3, &bytes)?;
         let (n, text_len) = (r.count(0) as usize, r.count(2) as usize);
         let (kind, rows, keys, text) = match r.count(1) {
             1 => {

@@ -233,7 +233,11 @@ fn leaf_slots(run: impl Fn(&[SlotParts<'_>]) -> Vec<u8>) -> Vec<u8> {
     let centroid: Vec<f32> = (0..dim).map(|i| i as f32).collect();
     let rows: Vec<u64> = (0..30).map(|i| 2 * i).chain((0..5).map(|i| 7 * i)).collect();
     let column = |k: f32| -> Vec<f32> { (0..n).map(|i| i as f32 * 0.5 + k).collect() };
-    let packed: Vec<u8> = (0..packed_len(n, padded)).map(|i| (i * 13) as u8).collect();
+    let packed = |n: usize| -> Vec<u8> {
+        let there = |i: usize| i % 32 < n.saturating_sub(i / (4 * padded) * 32);
+        (0..packed_len(n, padded)).map(|i| if there(i) { (i * 13) as u8 } else { 0 }).collect()
+    };
+    let (packed, few) = (packed(n), packed(2));
     let nibbles: Vec<u8> = (0..n * padded / 2).map(|i| (i * 11) as u8).collect();
     let (a, b, c) = (column(0.0), column(1.0), column(2.0));
     let whole = SlotParts {
@@ -253,16 +257,16 @@ fn leaf_slots(run: impl Fn(&[SlotParts<'_>]) -> Vec<u8>) -> Vec<u8> {
         kind: SlotKind::Append,
         centroid: &[],
         n_primary: 1,
-        rows: &rows[..1],
-        f_add: &a[..1],
-        f_rescale: &b[..1],
-        norm: &c[..1],
-        packed: &packed[..packed_len(1, padded)],
+        rows: &rows[..2],
+        f_add: &a[..2],
+        f_rescale: &b[..2],
+        norm: &c[..2],
+        packed: &few,
         refine: Some(RefineParts {
-            nibbles: &nibbles[..padded / 2],
-            f_add: &a[..1],
-            f_rescale: &b[..1],
-            f_error: &c[..1],
+            nibbles: &nibbles[..padded],
+            f_add: &a[..2],
+            f_rescale: &b[..2],
+            f_error: &c[..2],
         }),
     };
     let empty = SlotParts {
@@ -279,7 +283,58 @@ fn leaf_slots(run: impl Fn(&[SlotParts<'_>]) -> Vec<u8>) -> Vec<u8> {
         refine: Some(RefineParts { nibbles: &[], f_add: &[], f_rescale: &[], f_error: &[] }),
         ..empty
     };
-    run(&[whole, append, empty])
+    run(&[whole, append, empty, SlotParts { leaf: 14, ..append }])
+}
+
+/// A leaf block's slots encoded again.
+fn leaf_again(block: &DecodedLeafBlock) -> Again {
+    let slots: Vec<SlotParts<'_>> = (0..block.slots().len())
+        .map(|i| {
+            let s = block.slot(i);
+            SlotParts {
+                leaf: s.leaf,
+                kind: s.kind,
+                centroid: s.centroid,
+                n_primary: s.n_primary,
+                rows: s.rows,
+                f_add: s.f_add,
+                f_rescale: s.f_rescale,
+                norm: s.norm,
+                packed: s.packed,
+                refine: None,
+            }
+        })
+        .collect();
+    encode_leaf_block(block.dim(), block.padded(), &slots).map(Some)
+}
+
+/// A refine block's slots encoded again. Its rows lie in the leaf block, their number counts.
+fn refine_again(block: &DecodedRefineBlock) -> Again {
+    let most = block.slots().iter().map(|s| s.n_primary + s.n_secondary).max().unwrap_or(0);
+    let rows: Vec<u64> = (0..most as u64).collect();
+    let slots: Vec<SlotParts<'_>> = block
+        .slots()
+        .iter()
+        .enumerate()
+        .map(|(i, index)| {
+            let s = block.slot(i);
+            let refine =
+                RefineParts { nibbles: s.nibbles, f_add: s.f_add, f_rescale: s.f_rescale, f_error: s.f_error };
+            SlotParts {
+                leaf: s.leaf,
+                kind: index.kind,
+                centroid: &[],
+                n_primary: index.n_primary,
+                rows: &rows[..index.n_primary + index.n_secondary],
+                f_add: &[],
+                f_rescale: &[],
+                norm: &[],
+                packed: &[],
+                refine: Some(refine),
+            }
+        })
+        .collect();
+    encode_refine_block(block.dim(), block.padded(), &slots).map(Some)
 }
 
 /// Row numbers with holes: every fifth is missing.
@@ -439,7 +494,7 @@ pub fn samples() -> Vec<Sample> {
                     assert_eq!(slot.packed.len(), packed_len(n, block.padded()));
                     assert!(slot.n_primary <= n);
                 }
-                Ok(None)
+                leaf_again(&block)
             },
             checked: false,
         },
@@ -452,7 +507,7 @@ pub fn samples() -> Vec<Sample> {
                     let slot = block.slot(i);
                     assert_eq!(slot.nibbles.len(), slot.f_add.len() * block.padded() / 2);
                 }
-                Ok(None)
+                refine_again(&block)
             },
             checked: false,
         },

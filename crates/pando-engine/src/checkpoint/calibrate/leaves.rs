@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pando_format::{
     AlignedBytes, BlockRef, DecodedLeafBlock, DecodedRefineBlock, Hash, LeafPlace, NodeChildren, NodeRefs,
-    ObjectRef,
+    ObjectRef, SlotKind, fill_up,
 };
 use pando_tree::TreeError;
 use pando_tree::search::calibrate::CalibrationSource;
@@ -36,6 +36,8 @@ struct Span {
 /// A slot: rows, factors, 1-bit codes; and its refine codes and factors.
 #[derive(Clone, Debug)]
 struct SlotSpans {
+    /// Padded dimension, for an append slot: its codes are stored without the rows that fill up a block.
+    append: Option<usize>,
     leaf: Span,
     refine: Option<Span>,
 }
@@ -94,12 +96,14 @@ impl Part {
         let refine = spans.refine.as_ref().zip(refine).map(|(span, bytes)| {
             (span.column(0, bytes).to_vec(), std::array::from_fn(|i| f32s(span.column(1 + i, bytes))))
         });
-        Self {
-            rows: u64s(span.column(0, leaf)),
-            factors: std::array::from_fn(|i| f32s(span.column(1 + i, leaf))),
-            packed: span.column(4, leaf).to_vec(),
-            refine,
-        }
+        let rows = u64s(span.column(0, leaf));
+        let codes = span.column(4, leaf);
+        let packed = match spans.append {
+            Some(padded) => fill_up(codes, rows.len(), padded).to_vec(),
+            None => codes.to_vec(),
+        };
+        let factors = std::array::from_fn(|i| f32s(span.column(1 + i, leaf)));
+        Self { rows, factors, packed, refine }
     }
 
     fn bytes(&self) -> usize {
@@ -247,7 +251,7 @@ impl<'a> Leaves<'a> {
                 bytemuck::cast_slice(s.f_add),
                 bytemuck::cast_slice(s.f_rescale),
                 bytemuck::cast_slice(s.norm),
-                s.packed,
+                s.stored,
             ];
             let leaf = Span::of(&leaf_refs[block], &leaf_bytes[block], &columns);
             let refine = refine.get(block).map(|decoded| {
@@ -260,7 +264,8 @@ impl<'a> Leaves<'a> {
                 ];
                 Span::of(&refine_refs[block], &refine_bytes[block], &columns)
             });
-            SlotSpans { leaf, refine }
+            let append = (s.kind == SlotKind::Append).then(|| decoded[block].padded());
+            SlotSpans { append, leaf, refine }
         };
         let inside = |block: &BlockRef, span: &Span| {
             (span.range.start - block.offset) as usize..(span.range.end - block.offset) as usize

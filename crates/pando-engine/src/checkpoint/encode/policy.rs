@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn bases_are_written_for_new_groups_and_full_deltas() {
         assert_eq!(layout(&shape(&[], 0, 10)), Layout::Base);
-        assert_eq!(layout(&shape(&[1000, 400], 0, 101)), Layout::Base);
-        assert_eq!(layout(&shape(&[1000], 501, 0)), Layout::Base);
+        assert_eq!(layout(&shape(&[1000, 500], 0, 101)), Layout::Base);
+        assert_eq!(layout(&shape(&[1000], 601, 0)), Layout::Base);
         assert_eq!(layout(&shape(&[0], 0, 1)), Layout::Base);
     }
 

@@ -1,99 +1,16 @@
-//! Figures, by command: `PANDO_MEASURE=<base.npy f16> cargo test -p pando-engine --release -- --ignored measure --nocapture`.
+//! Memory of checkpoints, by command: `cargo test -p pando-engine --release --lib -- --ignored measure_memory --nocapture`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use pando_format::RecordId;
 use pando_kernels::Metric;
-use pando_store::{ObjectKind, Store, StoreOptions};
+use pando_store::{Store, StoreOptions};
 
 use super::MIB;
 use super::harness::{Log, Numbers, Op, around, config};
 use crate::api::Progress;
 use crate::checkpoint::Surroundings;
-
-/// Rows of an .npy file of f16 in C order.
-fn read_npy(path: &str) -> (usize, Vec<f32>) {
-    let bytes = std::fs::read(path).unwrap();
-    let header = u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
-    let text = String::from_utf8_lossy(&bytes[10..10 + header]).into_owned();
-    let shape = text.split("'shape': (").nth(1).unwrap().split(')').next().unwrap();
-    let dim = shape.split(',').nth(1).unwrap().trim().parse().unwrap();
-    let f16 = |b: &[u8]| half(u16::from_le_bytes([b[0], b[1]]));
-    (dim, bytes[10 + header..].chunks_exact(2).map(f16).collect())
-}
-
-fn half(bits: u16) -> f32 {
-    let (sign, exp, frac) = (u32::from(bits >> 15), u32::from(bits >> 10 & 31), u32::from(bits & 1023));
-    let magnitude = match exp {
-        0 => frac as f32 / 16_777_216.0,
-        _ => f32::from_bits((exp + 112) << 23 | frac << 13),
-    };
-    if sign == 1 { -magnitude } else { magnitude }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "figures, by command"]
-async fn measure_growth_by_a_hundredth() {
-    let (dim, values) = read_npy(&std::env::var("PANDO_MEASURE").unwrap());
-    let memory = std::env::var("PANDO_MEMORY").map_or(1024, |m| m.parse::<u64>().unwrap()) * MIB;
-    let rows = values.len() / dim;
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open_local(dir.path(), StoreOptions::default()).unwrap();
-    let mut cfg = config(dim as u32, Metric::Cosine);
-    cfg.small_limit = 10_000;
-    let mut log = Log::new(store, cfg);
-    let around = around(&log, 2, memory);
-    let record = |i: usize| (RecordId::U64(i as u64), values[i * dim..(i + 1) * dim].to_vec());
-    let first = rows * 5 / 6;
-    for start in (0..first).step_by(2_000) {
-        log.write(vec![Op::Upsert((start..first.min(start + 2_000)).map(record).collect())]).await;
-    }
-    let started = Instant::now();
-    let manifest = log.checkpoint(&around).await;
-    let build = started.elapsed();
-    println!(
-        "{first} rows x {dim}: build {build:?}, {} leaves, {} levels, index {} MB, segments {} MB",
-        manifest.leaf_count(),
-        manifest.levels(),
-        manifest.index_bytes() / 1_000_000,
-        manifest.segment_bytes() / 1_000_000
-    );
-    let step = first / 100;
-    let (mut at, mut share, mut rounds) = (first, 0.0, 0);
-    while at < rows && rounds < 20 {
-        let end = rows.min(at + step);
-        log.write(vec![Op::Upsert((at..end).map(record).collect())]).await;
-        let before = around.store.counters();
-        let started = Instant::now();
-        let manifest = log.checkpoint(&around).await;
-        let time = started.elapsed();
-        let after = around.store.counters();
-        let written = |kind| after.of(kind).bytes_written - before.of(kind).bytes_written;
-        let packs = written(ObjectKind::Pack);
-        let all = packs + written(ObjectKind::Segment) + written(ObjectKind::Root);
-        share += all as f64 / manifest.index_bytes() as f64;
-        rounds += 1;
-        println!(
-            "+{} rows: {time:?}, live {} MB, packs {:.2} MB, segments {:.2} MB, root {} KB, {:.1} % of index {} MB, {} leaves, {} packs, {} segments",
-            end - at,
-            manifest.packs.iter().map(|p| p.live_bytes).sum::<u64>() / 1_000_000,
-            packs as f64 / 1e6,
-            written(ObjectKind::Segment) as f64 / 1e6,
-            written(ObjectKind::Root) / 1000,
-            100.0 * all as f64 / manifest.index_bytes() as f64,
-            manifest.index_bytes() / 1_000_000,
-            manifest.leaf_count(),
-            manifest.packs.len(),
-            manifest.segments.len()
-        );
-        at = end;
-    }
-    println!("mean {:.1} % of the index written", 100.0 * share / f64::from(rounds));
-    let started = Instant::now();
-    log.check(&around).await;
-    println!("verify and check {:?}", started.elapsed());
-}
 
 /// Prints when a stage begins.
 fn stages(store: Store) -> Arc<dyn Fn(Progress) + Send + Sync> {

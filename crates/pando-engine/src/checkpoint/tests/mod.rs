@@ -1,6 +1,7 @@
 //! Checkpoints against a model.
 
 mod determinism;
+mod growth;
 pub(crate) mod harness;
 mod measure;
 mod total;
