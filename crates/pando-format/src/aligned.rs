@@ -25,9 +25,14 @@ enum Memory {
 impl AlignedBytes {
     /// A copy of `bytes`.
     pub fn copy_from(bytes: &[u8]) -> Self {
-        let mut lines: Vec<Line> = bytemuck::zeroed_vec(bytes.len().div_ceil(64));
-        bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
-        Self { memory: Memory::Own(lines), len: bytes.len() }
+        Self::written(bytes.len(), |out| out.copy_from_slice(bytes))
+    }
+
+    /// `len` bytes, which `write` finds zero.
+    pub fn written(len: usize, write: impl FnOnce(&mut [u8])) -> Self {
+        let mut lines: Vec<Line> = bytemuck::zeroed_vec(len.div_ceil(64));
+        write(&mut bytemuck::cast_slice_mut(&mut lines)[..len]);
+        Self { memory: Memory::Own(lines), len }
     }
 
     /// The bytes of `owner`, which is dropped with the last clone.

@@ -321,11 +321,12 @@ impl DecodedLeafBlock {
                 }
             }
         }
-        let mut filled = AlignedBytes::zeroed(end);
-        for slot in slots.iter().filter(|slot| slot.kind == SlotKind::Append) {
-            let out = &mut filled.as_mut_slice()[slot.filled.clone()];
-            fill_into(&bytes[slot.columns[5].clone()], slot.n_primary + slot.n_secondary, padded, out);
-        }
+        let filled = AlignedBytes::written(end, |out| {
+            for slot in slots.iter().filter(|slot| slot.kind == SlotKind::Append) {
+                let n = slot.n_primary + slot.n_secondary;
+                fill_into(&bytes[slot.columns[5].clone()], n, padded, &mut out[slot.filled.clone()]);
+            }
+        });
         Ok(Self { bytes, dim, padded, slots, filled: Arc::new(filled) })
     }
 

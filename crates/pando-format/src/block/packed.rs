@@ -43,9 +43,7 @@ pub(crate) fn fill_into(stored: &[u8], n: usize, padded: usize, out: &mut [u8]) 
 
 /// The packed layout of `n` codes of an append slot, from their stored bytes (`n * padded / 8`).
 pub fn fill_up(stored: &[u8], n: usize, padded: usize) -> AlignedBytes {
-    let mut out = AlignedBytes::zeroed(packed_len(n, padded));
-    fill_into(stored, n, padded, out.as_mut_slice());
-    out
+    AlignedBytes::written(packed_len(n, padded), |out| fill_into(stored, n, padded, out))
 }
 
 #[cfg(test)]
@@ -54,7 +52,9 @@ mod tests {
 
     #[test]
     fn cut_and_filled_up_codes_are_the_same() {
-        for (n, padded) in [(0, 128), (1, 128), (2, 192), (31, 128), (32, 128), (33, 384), (64, 128), (100, 128)] {
+        for (n, padded) in
+            [(0, 128), (1, 128), (2, 192), (31, 128), (32, 128), (33, 384), (64, 128), (100, 128)]
+        {
             let mut packed: Vec<u8> = (0..packed_len(n, padded)).map(|i| (i * 7 % 251 + 1) as u8).collect();
             let (full, rest) = full_blocks(n, padded);
             if rest > 0 {

@@ -53,7 +53,9 @@ impl Written {
         let new = |block: &BlockRef| block.pack.depth == manifest.depth;
         for node in nodes.levels.iter().flatten() {
             if let Some(place) = node.place {
-                for (name, block) in [("refs", place.refs), ("codes", place.codes), ("exact", place.centroids)] {
+                for (name, block) in
+                    [("refs", place.refs), ("codes", place.codes), ("exact", place.centroids)]
+                {
                     if new(&block) {
                         self.add(format!("  node {} {name}", node.refs.level), block.len.into());
                     }
@@ -156,7 +158,11 @@ async fn a_hundredth_writes_less_than_a_tenth_of_the_index() {
         let mut vector = || numbers.vector(dim, 2_000);
         let written = measure(&mut log, &around, churn, rows, &mut vector).await;
         log.check(&around).await;
-        assert!(std::env::var_os("PANDO_GROWTH").is_some() || written.share < 0.10, "{churn:?}: {:.1}% of the index", 100.0 * written.share);
+        assert!(
+            std::env::var_os("PANDO_GROWTH").is_some() || written.share < 0.10,
+            "{churn:?}: {:.1}% of the index",
+            100.0 * written.share
+        );
     }
 }
 
