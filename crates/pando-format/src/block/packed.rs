@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn cut_and_filled_up_codes_are_the_same() {
-        for (n, padded) in [(0, 128), (1, 128), (2, 192), (31, 128), (32, 128), (33, 384), (64, 128), (100, 128)] {
+        for (n, padded) in
+            [(0, 128), (1, 128), (2, 192), (31, 128), (32, 128), (33, 384), (64, 128), (100, 128)]
+        {
             let mut packed: Vec<u8> = (0..packed_len(n, padded)).map(|i| (i * 7 % 251 + 1) as u8).collect();
             let (full, rest) = full_blocks(n, padded);
             if rest > 0 {

@@ -318,8 +318,12 @@ fn refine_again(block: &DecodedRefineBlock) -> Again {
         .enumerate()
         .map(|(i, index)| {
             let s = block.slot(i);
-            let refine =
-                RefineParts { nibbles: s.nibbles, f_add: s.f_add, f_rescale: s.f_rescale, f_error: s.f_error };
+            let refine = RefineParts {
+                nibbles: s.nibbles,
+                f_add: s.f_add,
+                f_rescale: s.f_rescale,
+                f_error: s.f_error,
+            };
             SlotParts {
                 leaf: s.leaf,
                 kind: index.kind,
