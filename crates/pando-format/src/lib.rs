@@ -30,10 +30,11 @@ pub use aligned::AlignedBytes;
 pub use block::centroids::{Centroids, encode_centroids};
 pub use block::codes::{NodeCodes, NodeCodesParts, encode_node_codes};
 pub use block::leaf::{
-    DecodedLeafBlock, DecodedRefineBlock, LeafSlot, RefineParts, RefineSlot, SlotIndex, SlotKind, SlotParts,
-    encode_leaf_block, encode_refine_block,
+    DecodedLeafBlock, LeafSlot, RefineParts, SlotIndex, SlotKind, SlotParts, encode_leaf_block,
+    encode_refine_block,
 };
 pub use block::packed::{fill_up, packed_len};
+pub use block::refine::{DecodedRefineBlock, RefineSlot};
 pub use block::refs::{
     GroupBlock, InnerChild, LeafChild, LeafPlace, MAX_GROUP_BLOCKS, NodeChildren, NodeRefs,
 };

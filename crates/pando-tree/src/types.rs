@@ -179,7 +179,7 @@ pub struct Tree {
     pub top: Top,
     /// The next id to give out.
     pub next_id: u64,
-    /// Scrubbing goes on at the first leaf with at least this id.
+    /// Scrubbing goes on at the first group with at least this id.
     pub scrub_cursor: u64,
 }
 

@@ -12,6 +12,7 @@ pub mod centroids;
 pub mod codes;
 pub mod leaf;
 pub mod packed;
+pub mod refine;
 pub mod refs;
 
 use std::ops::Range;

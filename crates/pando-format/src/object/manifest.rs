@@ -276,7 +276,7 @@ record! {
         pub bands: Vec<f32>,
         /// Next free id of leaves and nodes.
         pub next_id: u64,
-        /// Leaf id from which the next scrub goes on.
+        /// Group id from which the next scrub goes on.
         pub scrub_cursor: u64,
         /// Levels, leaves included: 2 when the top is a group.
         pub levels: u8,
