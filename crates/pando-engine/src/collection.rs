@@ -474,8 +474,13 @@ impl Collection {
                     Ok(view) => Arc::new(view),
                     Err(error) if error.kind == ErrorKind::DataLoss => {
                         let key = self.io.root_key(named.depth, root);
-                        let there = self.env.store.try_head(&key).await;
-                        return Err(if matches!(there, Ok(None)) { expired() } else { error });
+                        if !matches!(self.env.store.try_head(&key).await, Ok(None)) {
+                            return Err(error);
+                        }
+                        // The newest root is never collected: it was lost.
+                        let newest = newest_head(&self.env.store, self.record.uuid.0, generation).await?;
+                        let lost = newest.and_then(|head| head.root).is_some_and(|of| of.root == *root);
+                        return Err(if lost { error } else { expired() });
                     }
                     Err(error) => return Err(error),
                 };

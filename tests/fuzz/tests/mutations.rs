@@ -72,3 +72,13 @@ fn seeds_are_well_formed() {
         assert!(target.seeds.iter().all(|seed| (target.run)(seed)), "{}", target.name);
     }
 }
+
+/// libFuzzer has a binary for each target, and for nothing else.
+#[test]
+fn every_target_has_a_binary() {
+    let manifest = include_str!("../../../fuzz/Cargo.toml");
+    let binaries: Vec<&str> =
+        manifest.split("[[bin]]").skip(1).map(|binary| binary.split('"').nth(1).expect("its name")).collect();
+    let targets = targets();
+    assert_eq!(binaries, targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>());
+}

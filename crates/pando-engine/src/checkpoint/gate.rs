@@ -162,4 +162,21 @@ mod tests {
             assert!(check(&tree, &none).is_err(), "breakage {i}");
         }
     }
+
+    /// A tree that is sound in itself, and holds other rows than those that should live: the parent and the plan know.
+    #[test]
+    fn a_sound_tree_of_other_rows_is_noticed() {
+        let cfg =
+            TreeConfig { dim: 2, metric: Metric::L2, seed: 1, copies: 2, refine: false, small_limit: 10 };
+        let all: RowSet = (0..2_000u64).collect();
+        let check = |rows: Vec<u64>| {
+            check_tree(&cfg, &tree(&cfg, &rows), &RowSet::new(), all.len(), fingerprint_of(&all))
+        };
+        check((0..2_000).collect()).unwrap();
+        let lost = check((0..1_999).collect()).unwrap_err();
+        assert!(format!("{lost:?}").contains("2000 rows live, 1999 of them"), "{lost:?}");
+        // As many, but not the same.
+        check((1..2_001).collect()).unwrap_err();
+        check((0..2_001).collect()).unwrap_err();
+    }
 }

@@ -9,6 +9,7 @@ mod engines;
 mod faults;
 mod garbage;
 mod lifecycle;
+mod lost;
 mod odd;
 mod roots;
 mod send;

@@ -271,6 +271,13 @@ impl Model {
 
     /// Share of live rows that are nearer to another leaf of their band than to their own.
     pub fn off_nearest(&self) -> f64 {
+        let (off, seen) = self.strays(7);
+        off.len() as f64 / seen.max(1) as f64
+    }
+
+    /// Live rows (of every n-th row) that are nearer to another leaf of their band than to their own, with the nearest leaf;
+    /// and how many rows were looked at.
+    pub fn strays(&self, every: u64) -> (Vec<(u64, u64)>, usize) {
         let tree = self.tree.as_ref().unwrap();
         let kernels = Kernels::detect();
         let point = |x: &[f32]| {
@@ -290,18 +297,23 @@ impl Model {
                 (l.id, l.band, c)
             })
             .collect();
-        let (mut off, mut seen) = (0usize, 0usize);
+        let (mut off, mut seen) = (Vec::new(), 0usize);
         for leaf in tree.leaves.values() {
             let own = &centers.iter().find(|c| c.0 == leaf.id).unwrap().2;
-            for &row in leaf.primaries.iter().filter(|&&row| self.live.contains(&row) && row % 7 == 0) {
+            for &row in leaf.primaries.iter().filter(|&&row| self.live.contains(&row) && row % every == 0) {
                 let x = point(&(self.rows.vector)(row));
-                let distance = kernels.l2(&x, own) * 0.99999;
                 seen += 1;
-                off += usize::from(
-                    centers.iter().any(|(_, b, c)| *b == leaf.band && kernels.l2(&x, c) < distance),
-                );
+                let of_band = centers.iter().filter(|center| center.1 == leaf.band);
+                let (nearest, id) = of_band
+                    .map(|(id, _, center)| (kernels.l2(&x, center), *id))
+                    .min_by(|a, b| a.0.total_cmp(&b.0))
+                    .unwrap();
+                // Not by rounding.
+                if nearest < kernels.l2(&x, own) * 0.99999 {
+                    off.push((row, id));
+                }
             }
         }
-        off as f64 / seen.max(1) as f64
+        (off, seen)
     }
 }
