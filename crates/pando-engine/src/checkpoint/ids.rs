@@ -162,18 +162,21 @@ mod tests {
 
     #[test]
     fn levels_fill_up_and_pass_on() {
+        // Nearly a full lowest level, a little, nearly a full second level, a good part of the third.
+        let (low, few) = (RUN_BASE * 9 / 10, RUN_BASE / 7);
+        let (middle, high) = (RUN_BASE * 99 / 10, RUN_BASE * 15);
         assert_eq!(shape(&[], 0), vec![]);
         assert_eq!(shape(&[], 10), vec![(0, true, vec![])]);
-        assert_eq!(shape(&[], 1_000_000), vec![(2, true, vec![])]);
-        assert_eq!(shape(&[run(2, 1_000_000)], 10), vec![(0, true, vec![]), (2, false, vec![1_000_000])]);
-        let runs = [run(0, 60_000), run(2, 1_000_000)];
-        assert_eq!(shape(&runs, 10), vec![(0, true, vec![60_000]), (2, false, vec![1_000_000])]);
-        assert_eq!(shape(&runs, 10_000), vec![(1, true, vec![60_000]), (2, false, vec![1_000_000])]);
-        let runs = [run(0, 60_000), run(1, 650_000), run(2, 1_000_000)];
-        assert_eq!(shape(&runs, 10_000), vec![(2, true, vec![60_000, 650_000, 1_000_000])]);
+        assert_eq!(shape(&[], high), vec![(2, true, vec![])]);
+        assert_eq!(shape(&[run(2, high)], 10), vec![(0, true, vec![]), (2, false, vec![high])]);
+        let runs = [run(0, low), run(2, high)];
+        assert_eq!(shape(&runs, 10), vec![(0, true, vec![low]), (2, false, vec![high])]);
+        assert_eq!(shape(&runs, few), vec![(1, true, vec![low]), (2, false, vec![high])]);
+        let runs = [run(0, low), run(1, middle), run(2, high)];
+        assert_eq!(shape(&runs, few), vec![(2, true, vec![low, middle, high])]);
         assert_eq!(
             shape(&runs, 0),
-            vec![(0, false, vec![60_000]), (1, false, vec![650_000]), (2, false, vec![1_000_000])]
+            vec![(0, false, vec![low]), (1, false, vec![middle]), (2, false, vec![high])]
         );
     }
 
