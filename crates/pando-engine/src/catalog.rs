@@ -1,6 +1,6 @@
 //! Collections by name: `names/<name>/<n>` say who owns a name, the newest counts; a record says what a collection is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,7 +27,8 @@ const CREATE_ATTEMPTS: usize = 5;
 /// Open collections of this node.
 pub struct Catalog {
     env: Environment,
-    open: RwLock<HashMap<String, Arc<Collection>>>,
+    /// In order of their names: what is done with all of them is done in the same order in every process.
+    open: RwLock<BTreeMap<String, Arc<Collection>>>,
     /// One opening of a collection at a time: two views of one collection must not both write.
     opening: tokio::sync::Mutex<()>,
 }
@@ -41,7 +42,7 @@ struct Owner {
 impl Catalog {
     /// A catalogue with nothing open.
     pub fn new(env: Environment) -> Self {
-        Self { env, open: RwLock::new(HashMap::new()), opening: tokio::sync::Mutex::new(()) }
+        Self { env, open: RwLock::new(BTreeMap::new()), opening: tokio::sync::Mutex::new(()) }
     }
 
     /// The collection that owns `name`, opened.

@@ -30,9 +30,8 @@ fn crc(input: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// One after the other: memory is counted for the whole process.
-#[test]
-fn mutations_of_everything() {
+/// Every second target, one after the other: memory is counted for the whole process.
+fn mutations_of_half(half: usize) {
     let seconds = std::env::var("PANDO_FUZZ_SECONDS").map_or(0.3, |text| text.parse().expect("a number"));
     let only = std::env::var("PANDO_FUZZ_TARGET").ok();
     let start = std::env::var("PANDO_FUZZ_SEED").map_or(1, |text| text.parse().expect("a number"));
@@ -40,7 +39,9 @@ fn mutations_of_everything() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut wrong = Vec::new();
     let mut all = 0;
-    for target in targets().iter().filter(|target| only.as_ref().is_none_or(|only| *only == target.name)) {
+    let targets = targets();
+    let mine = targets.iter().enumerate().filter(|(at, _)| at % 2 == half).map(|(_, target)| target);
+    for target in mine.filter(|target| only.as_ref().is_none_or(|only| *only == target.name)) {
         let mut seeds = target.seeds.clone();
         seeds.extend(corpus(&target.name));
         wrong.extend(seeds.iter().filter_map(|seed| run(target, seed).err()));
@@ -63,6 +64,17 @@ fn mutations_of_everything() {
     let _ = std::panic::take_hook();
     eprintln!("{all} inputs");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+// Two processes, one for each core of CI.
+#[test]
+fn mutations_of_one_half() {
+    mutations_of_half(0);
+}
+
+#[test]
+fn mutations_of_the_other_half() {
+    mutations_of_half(1);
 }
 
 /// Each seed is read to its end: the targets reach what they are for.

@@ -12,6 +12,7 @@ use pando_format::RowsBuilder;
 use pando_kernels::Kernels;
 
 use crate::history::{CALL, History, Live, Records, Told, mark};
+use crate::keeper::Loose;
 use crate::node::Node;
 use crate::random::Dice;
 use crate::weather::Weather;
@@ -30,6 +31,8 @@ pub struct World {
     pub weather: Arc<Weather>,
     /// Next number of a call.
     pub calls: Arc<AtomicI64>,
+    /// Names of roots that may be gone.
+    pub loose: Loose,
 }
 
 /// Wrong, and why.
@@ -438,7 +441,12 @@ impl Client {
         let collect = move |engine: Arc<Engine>| async move {
             engine.collect_garbage(NAME, dry, Arc::new(|_| {})).await
         };
+        let loose = self.world.loose.any();
         match self.node().call(collect).await {
+            // A name that came too late stops sweeps until it is taken away.
+            Some(Err(error)) if (loose || self.world.loose.any()) && error.kind == ErrorKind::DataLoss => {
+                Ok(())
+            }
             Some(Err(error)) => tolerable(&error, &self.world.weather, "garbage"),
             _ => Ok(()),
         }

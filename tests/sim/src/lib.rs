@@ -7,6 +7,7 @@
 pub mod client;
 pub mod clock;
 pub mod history;
+pub mod keeper;
 pub mod names;
 pub mod node;
 pub mod random;

@@ -12,6 +12,7 @@ use pando_engine::api::*;
 use crate::client::{Client, NAME, Reader, Verdict, World};
 use crate::clock::SimClock;
 use crate::history::History;
+use crate::keeper::Keeper;
 use crate::names::Names;
 use crate::node::Node;
 use crate::random::Dice;
@@ -37,6 +38,8 @@ pub struct Ending {
     pub entries: u64,
     /// Deaths of processes.
     pub deaths: u64,
+    /// Names of roots that held, and that came too late.
+    pub named: [u64; 2],
     /// Simulated milliseconds.
     pub time: u64,
     /// Faults by name.
@@ -80,10 +83,11 @@ async fn run(seed: u64, show: bool) -> Ending {
         records: 0,
         entries: 0,
         deaths: 0,
+        named: [0; 2],
         time: 0,
         happened: BTreeMap::new(),
     };
-    let story = story(seed, &weather, &storage, nodes, &mut ending);
+    let story = story(seed, &weather, &storage, clock, nodes, &mut ending);
     match tokio::time::timeout(LONGEST, story).await {
         Ok(Ok(())) => {}
         Ok(Err(wrong)) => ending.wrong.push(wrong),
@@ -100,6 +104,7 @@ async fn story(
     seed: u64,
     weather: &Arc<Weather>,
     storage: &Storage,
+    clock: SimClock,
     nodes: Vec<Node>,
     ending: &mut Ending,
 ) -> Verdict {
@@ -109,19 +114,28 @@ async fn story(
     let uuid = create(&nodes[0], weather).await?;
     let history = History::new(storage.clone(), uuid, weather.dim);
     let calls = Arc::new(AtomicI64::new(1));
-    let world = World { nodes: nodes.clone(), history: history.clone(), weather: weather.clone(), calls };
+    let world = World {
+        nodes: nodes.clone(),
+        history: history.clone(),
+        weather: weather.clone(),
+        calls,
+        loose: Default::default(),
+    };
     let deaths = Arc::new(AtomicU64::new(0));
     let killer = tokio::spawn(kill(nodes.clone(), Dice::new(seed, 3), weather.deaths, deaths.clone()));
     let clients: Vec<_> = (0..weather.clients)
         .map(|n| tokio::spawn(Client { world: world.clone(), dice: Dice::new(seed, 10 + n) }.run()))
         .collect();
     let names = tokio::spawn(Names::new(world.clone(), Dice::new(seed, 5)).run());
+    let store = Keeper::store(storage, clock).map_err(|e| format!("a store: {e}"))?;
+    let keeper = tokio::spawn(Keeper::new(world.clone(), Dice::new(seed, 6), store, uuid).run());
     let mut wrong = Ok(());
     for client in clients {
         let ended = client.await.unwrap_or_else(|e| Err(format!("a client: {e}")));
         wrong = wrong.and(ended);
     }
     let names = names.await.unwrap_or_else(|e| Err(format!("a client: {e}")));
+    let keeper = keeper.await.unwrap_or_else(|e| Err(format!("a client: {e}")));
     killer.abort();
     ending.deaths = deaths.load(Ordering::Relaxed);
     wrong?;
@@ -134,6 +148,7 @@ async fn story(
         node.start_at_last().await;
     }
     names?.settle().await?;
+    ending.named = keeper?.settle().await?;
     ending.entries = history.log_end()?;
     ending.told = history.check_all()?;
     for node in &nodes {

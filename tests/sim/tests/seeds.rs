@@ -1,6 +1,7 @@
 //! Fixed seeds of the simulation, and as many as are asked for.
 //!
-//! `PANDO_SIM_SEEDS=1000..3000` runs those; `PANDO_SIM_SEED=1234` runs one and prints every request.
+//! `PANDO_SIM_SEEDS=1000..3000` runs those; `PANDO_SIM_SEED=1234` runs one and prints every request. With `PANDO_SIM_STOP` the
+//! first seed that ends wrong is the last one that is run.
 
 use std::time::Instant;
 
@@ -27,6 +28,9 @@ fn all(seeds: impl Iterator<Item = u64>) {
             Err(text) => {
                 eprintln!("{text}");
                 wrong.push(seed);
+                if std::env::var_os("PANDO_SIM_STOP").is_some() {
+                    break;
+                }
             }
         }
     }
