@@ -162,6 +162,7 @@ impl SearchTask {
                         WaveView { table: root.groups(), group_of: root.group_of(), wave: &scratch.leaves };
                     scratch.searcher.scan_wave(nav, &wave, &mask);
                     scratch.wave.clear();
+                    self.held.clear();
                     if scratch.searcher.should_rerank() {
                         self.phase = Phase::Rerank;
                     }
@@ -280,9 +281,10 @@ impl SearchTask {
         Err(missing)
     }
 
-    /// Takes blocks that were loaded for [`Need::Groups`].
+    /// Takes blocks that were loaded for [`Need::Groups`], beside those that the wave has: what the cache had at first it may
+    /// have dropped for them, and has to be loaded, too.
     pub fn hold(&mut self, blocks: Vec<(u32, Arc<GroupBlocks>)>) {
-        self.held = blocks;
+        self.held.extend(blocks);
     }
 
     /// Takes vectors that were loaded for [`Need::Vectors`] or [`Need::TailVectors`]. Rows that need both keep the first

@@ -13,6 +13,7 @@ mod lost;
 mod odd;
 mod roots;
 mod send;
+mod small_cache;
 mod support;
 mod tiny;
 

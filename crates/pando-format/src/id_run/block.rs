@@ -99,6 +99,7 @@ impl IdBlock {
         let mut r = BlockReader::new(KIND, 3, &bytes)?;
         let (n, text_len) = (r.count(0) as usize, r.count(2) as usize);
         let (kind, rows, keys, text) = match r.count(1) {
+            1 if text_len != 0 => return Err(r.damaged("it has text beside numbers")),
             1 => {
                 let keys = r.section(n, 8)?;
                 (IdKind::U64, r.section(n, 8)?, keys, 0..0)
