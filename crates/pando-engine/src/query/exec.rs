@@ -135,8 +135,11 @@ fn effort(plan: &Plan) -> TreeEffort {
 }
 
 async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
-    let params =
-        SearchParams { k: plan.top_k, eps0: plan.epsilon.unwrap_or(DEFAULT_EPS0), effort: effort(plan) };
+    let eps0 = plan.epsilon.unwrap_or_else(|| match plan.effort {
+        Effort::Leaves(_) => DEFAULT_EPS0,
+        Effort::RecallTarget(target) => calibrate::eps0_for(target),
+    });
+    let params = SearchParams { k: plan.top_k, eps0, effort: effort(plan) };
     let scratch = env.searchers.take();
     let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, scratch);
     loop {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pando_kernels::{ExactQuery, prefetch};
-use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
+use pando_tree::search::{Counters, Effort, Hit, Nav, RowMask, SearchParams, Searcher};
 
 use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
 use crate::tail::TailReader;
@@ -51,6 +51,8 @@ pub struct Scratch {
     leaves: WaveLeaves,
     rows: Vec<u64>,
     distances: Vec<f32>,
+    /// f64 distances of all rows measured so far, but for full effort, which measures many more than it ranks.
+    exact: Vec<f64>,
     /// Always empty: the memory of the list of vectors that are being measured.
     vectors: Vec<&'static [f32]>,
 }
@@ -140,6 +142,7 @@ impl SearchTask {
             match self.phase {
                 Phase::Begin => {
                     scratch.searcher.begin(nav, &self.query, &self.params);
+                    scratch.exact.clear();
                     self.tail_rows = tail.rows_up_to(self.position) as u64;
                     if self.tail_rows > 0 {
                         let mean = view.tail.frame().mean();
@@ -177,7 +180,18 @@ impl SearchTask {
                     }
                     if scratch.rows.is_empty() {
                         self.phase = Phase::Rank;
-                        scratch.rows.extend(scratch.searcher.finish().iter().map(|hit| hit.row));
+                        let hits = scratch.searcher.finish();
+                        // Ids are wanted next.
+                        if let Some(root) = root {
+                            hits.iter().for_each(|hit| root.prefetch_id(hit.row));
+                        }
+                        if self.params.effort == Effort::Full {
+                            scratch.rows.extend(hits.iter().map(|hit| hit.row));
+                        } else {
+                            let exact = &scratch.exact;
+                            let ranked = |hit: &Hit| Ranked { row: hit.row, distance: exact[hit.place as usize] };
+                            self.ranked.extend(hits.iter().map(ranked));
+                        }
                         continue;
                     }
                     match self.measure(root, &tail, nav) {
@@ -189,26 +203,39 @@ impl SearchTask {
                     self.gathering = false;
                 }
                 Phase::Rank => {
-                    return self.rank(root, &tail);
+                    let need = match self.params.effort {
+                        Effort::Full => self.rank(root, &tail),
+                        _ => Need::Nothing,
+                    };
+                    return need;
                 }
             }
         }
     }
 
-    /// Exact f32 distances of the rows asked for, if all vectors are at hand.
+    /// Exact distances of the rows asked for, if all vectors are at hand.
     fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
         let frame = nav.frame();
-        let measured = self.with_vectors(root, tail, |scratch, _, vectors| {
+        let full = self.params.effort == Effort::Full;
+        let measured = self.with_vectors(root, tail, |scratch, query, vectors| {
             for vector in vectors.iter().take(PREFETCH_AHEAD) {
                 prefetch(vector);
             }
             scratch.distances.clear();
-            let query = scratch.searcher.prepared_query();
+            let prepared = scratch.searcher.prepared_query();
+            let query = ExactQuery::new(frame.kernels(), frame.metric(), query);
             for (at, vector) in vectors.iter().enumerate() {
                 if let Some(ahead) = vectors.get(at + PREFETCH_AHEAD) {
                     prefetch(ahead);
                 }
-                scratch.distances.push(frame.exact(query, vector));
+                if full {
+                    scratch.distances.push(frame.exact(prepared, vector));
+                } else {
+                    // Most rows that are measured are ranked: f64 at once costs less than a second look.
+                    let distance = query.distance(vector);
+                    scratch.exact.push(distance);
+                    scratch.distances.push(frame.exact_of(distance));
+                }
             }
         });
         let Err(mut missing) = measured else { return Need::Nothing };
@@ -220,17 +247,13 @@ impl SearchTask {
         missing.need()
     }
 
-    /// f64 distances of the last rows.
+    /// f64 distances of the last rows of a search at full effort.
     fn rank(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Need {
         let view = self.view.clone();
         let frame = view.tail.frame();
         let mut ranked = std::mem::take(&mut self.ranked);
         ranked.clear();
         let done = self.with_vectors(root, tail, |scratch, query, vectors| {
-            // Ids are wanted next.
-            if let Some(root) = root {
-                scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
-            }
             let exact = ExactQuery::new(frame.kernels(), frame.metric(), query);
             let rows = scratch.rows.iter().zip(vectors);
             ranked.extend(rows.map(|(row, vector)| Ranked { row: *row, distance: exact.distance(vector) }));

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{load, load_bytes};
 use crate::packed::BLOCK_ROWS;
-use crate::prefetch::prefetch;
+use crate::prefetch;
 use crate::query::{ScanQuery, Survivor};
 use crate::table::EstimateArgs;
 
@@ -50,36 +50,71 @@ fn spill(sums: &mut Sums, (all, odd): (__m512i, __m512i)) {
     sums[1] = _mm512_add_epi32(sums[1], rows);
 }
 
-/// Table sums of two blocks, which share the tables.
+/// Where the lines lie that are asked for while a block or two are scanned: as many as these are long.
+#[derive(Clone, Copy)]
+struct Ahead {
+    start: *const u8,
+    step: usize,
+}
+
+impl Ahead {
+    /// The part of `bytes` at the place of `blocks`, if it reaches that far; else nothing new.
+    #[inline]
+    fn new<const N: usize>(bytes: &[u8], at: usize, blocks: [&[[u8; 64]]; N]) -> Ahead {
+        match bytes.get(at..at + 64 * N * blocks[0].len()) {
+            Some(bytes) => Ahead { start: bytes.as_ptr(), step: 64 },
+            None => Ahead { start: blocks[0].as_ptr().cast(), step: 0 },
+        }
+    }
+}
+
+/// Table sums of one or two blocks, which share the tables.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn table_sums<const NARROW: bool>(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
+fn table_sums<const NARROW: bool, const N: usize>(
+    lut: &[[u8; 64]],
+    blocks: [&[[u8; 64]]; N],
+    ahead: Ahead,
+) -> [Sums; N] {
     let zero = _mm512_setzero_si512();
-    let mut sums = [[zero; 2]; 2];
-    let chunks = blocks[0].chunks(SPILL).zip(blocks[1].chunks(SPILL));
-    for (lut, (first, second)) in lut.chunks(SPILL).zip(chunks) {
-        let (mut a, mut b) = ((zero, zero), (zero, zero));
-        for (lut, (first, second)) in lut.iter().zip(first.iter().zip(second)) {
+    let mut sums = [[zero; 2]; N];
+    let len = blocks.iter().fold(lut.len(), |len, b| len.min(b.len()));
+    let (lut, blocks) = (&lut[..len], blocks.map(|b| &b[..len]));
+    let mut line = ahead.start;
+    let mut start = 0;
+    while start < len {
+        let end = (start + SPILL).min(len);
+        let mut partial = [(zero, zero); N];
+        for i in start..end {
             // Tables 0..4 are low and high of the first column, low and high of the second.
-            let t = load_bytes(lut);
+            let t = load_bytes(&lut[i]);
             let lut =
                 (_mm512_shuffle_i32x4::<0b10_10_00_00>(t, t), _mm512_shuffle_i32x4::<0b11_11_01_01>(t, t));
-            a = add_columns::<NARROW>(a, lut, first);
-            b = add_columns::<NARROW>(b, lut, second);
+            for j in 0..N {
+                prefetch::line(line);
+                line = line.wrapping_add(ahead.step);
+                partial[j] = add_columns::<NARROW>(partial[j], lut, &blocks[j][i]);
+            }
         }
-        spill(&mut sums[0], a);
-        spill(&mut sums[1], b);
+        for j in 0..N {
+            spill(&mut sums[j], partial[j]);
+        }
+        start = end;
     }
     sums
 }
 
-/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
+/// `A` of the rows of one or two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
-    let mut sums = table_sums::<NARROW>(q.lut.as_chunks::<64>().0, blocks);
+fn block_sums<const HIGH: bool, const NARROW: bool, const N: usize>(
+    q: &ScanQuery,
+    blocks: [&[[u8; 64]]; N],
+    ahead: Ahead,
+) -> [Sums; N] {
+    let mut sums = table_sums::<NARROW, N>(q.lut.as_chunks::<64>().0, blocks, ahead);
     if HIGH {
-        let high = table_sums::<false>(q.lut_high.as_chunks::<64>().0, blocks);
+        let high = table_sums::<false, N>(q.lut_high.as_chunks::<64>().0, blocks, ahead);
         for (sums, high) in sums.iter_mut().zip(high) {
             for k in 0..2 {
                 sums[k] = _mm512_add_epi32(sums[k], _mm512_slli_epi32::<8>(high[k]));
@@ -98,31 +133,22 @@ fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u
 /// [`block_sums`] for this query.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn query_sums(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
-    match (q.lut_high.is_empty(), q.narrow) {
-        (false, _) => block_sums::<true, false>(q, blocks),
-        (true, false) => block_sums::<false, false>(q, blocks),
-        (true, true) => block_sums::<false, true>(q, blocks),
-    }
-}
-
-/// Blocks `b` and `b + 1`; the last one twice if their number is odd.
-#[inline]
-fn two_blocks(packed: &[u8], padded: usize, b: usize) -> [&[[u8; 64]]; 2] {
-    let (columns, len) = (packed.as_chunks::<64>().0, padded / 16);
-    let first = &columns[b * len..(b + 1) * len];
-    [first, columns.get((b + 1) * len..(b + 2) * len).unwrap_or(first)]
+fn query_sums(q: &ScanQuery, block: &[[u8; 64]]) -> Sums {
+    let nothing = Ahead { start: block.as_ptr().cast(), step: 0 };
+    let [sums] = match (q.lut_high.is_empty(), q.narrow) {
+        (false, _) => block_sums::<true, false, 1>(q, [block], nothing),
+        (true, false) => block_sums::<false, false, 1>(q, [block], nothing),
+        (true, true) => block_sums::<false, true, 1>(q, [block], nothing),
+    };
+    sums
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
-    for (pair, out) in out.chunks_mut(2 * BLOCK_ROWS).enumerate() {
-        let blocks = two_blocks(packed, q.padded, 2 * pair);
-        let sums = query_sums(q, blocks);
-        for (sums, out) in sums.iter().zip(out.chunks_mut(BLOCK_ROWS)) {
-            for (sum, out) in sums.iter().zip(out.chunks_mut(16)) {
-                out.copy_from_slice(&stored(*sum)[..out.len()]);
-            }
+    let blocks = packed.as_chunks::<64>().0.chunks_exact(q.padded / 16);
+    for (block, out) in blocks.zip(out.chunks_mut(BLOCK_ROWS)) {
+        for (sum, out) in query_sums(q, block).iter().zip(out.chunks_mut(16)) {
+            out.copy_from_slice(&stored(*sum)[..out.len()]);
         }
     }
 }
@@ -245,31 +271,42 @@ pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
     let terms = Terms::new(a);
-    let n = a.columns.f_add.len();
-    let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
-    let bytes = 2 * BLOCK_ROWS * a.query.padded / 8;
-    for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
-        if let Some(ahead) = a.ahead.get(pair * bytes..(pair + 1) * bytes) {
-            prefetch(ahead);
-        }
-        let sums = block_sums::<HIGH, NARROW>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
-        for (b, sums) in (2 * pair..).zip(sums) {
-            if let (Some(f_add), Some(f_rescale), Some(norm)) =
-                (whole[0].get(b), whole[1].get(b), whole[2].get(b))
-            {
-                append(&terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
-            } else if b * BLOCK_ROWS < n {
-                // The last rows: columns filled up with zeros, the surplus masked.
-                let rest = n - b * BLOCK_ROWS;
-                let mut f = [[0.0f32; BLOCK_ROWS]; 3];
-                for (f, column) in f.iter_mut().zip([a.columns.f_add, a.columns.f_rescale, a.columns.norm]) {
-                    f[..rest].copy_from_slice(&column[n - rest..]);
-                }
-                let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
-                append(&terms, factors, (1 << rest) - 1, b, sums, out);
-            }
-        }
+    let (columns, len) = (a.packed.as_chunks::<64>().0, a.query.padded / 16);
+    let blocks = a.columns.f_add.len().div_ceil(BLOCK_ROWS);
+    let mut b = 0;
+    while b + 2 <= blocks {
+        let two = [&columns[b * len..(b + 1) * len], &columns[(b + 1) * len..(b + 2) * len]];
+        let ahead = Ahead::new(a.ahead, b * len * 64, two);
+        let [first, second] = block_sums::<HIGH, NARROW, 2>(a.query, two, ahead);
+        estimate_block(&terms, a, b, first, out);
+        estimate_block(&terms, a, b + 1, second, out);
+        b += 2;
     }
+    if b < blocks {
+        let one = [&columns[b * len..(b + 1) * len]];
+        let [sums] = block_sums::<HIGH, NARROW, 1>(a.query, one, Ahead::new(a.ahead, b * len * 64, one));
+        estimate_block(&terms, a, b, sums, out);
+    }
+}
+
+/// Appends the survivors of block `b`.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn estimate_block(terms: &Terms, a: &EstimateArgs<'_>, b: usize, sums: Sums, out: &mut Vec<Survivor>) {
+    let all = [a.columns.f_add, a.columns.f_rescale, a.columns.norm];
+    let whole = all.map(|c| c[b * BLOCK_ROWS..].first_chunk::<BLOCK_ROWS>());
+    if let [Some(f_add), Some(f_rescale), Some(norm)] = whole {
+        append(terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
+        return;
+    }
+    // The last rows: columns filled up with zeros, the surplus masked.
+    let rest = a.columns.f_add.len() - b * BLOCK_ROWS;
+    let mut f = [[0.0f32; BLOCK_ROWS]; 3];
+    for (f, column) in f.iter_mut().zip(all) {
+        f[..rest].copy_from_slice(&column[b * BLOCK_ROWS..]);
+    }
+    let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
+    append(terms, factors, (1 << rest) - 1, b, sums, out);
 }
 
 /// Appends the rows of block `b` that are kept and allowed.
