@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::leaf::{LeafSource, RowMask};
 use super::nav::Nav;
-use super::searcher::{DEFAULT_EPS0, Effort, SearchParams, Searcher, WIDE_EPS0};
+use super::searcher::{DEFAULT_EPS0, Effort, NARROW_EPS0, SearchParams, Searcher, WIDE_EPS0};
 use crate::hashing::hash;
 use crate::{TreeError, VectorSource};
 
@@ -70,9 +70,13 @@ pub fn effort_for(table: Option<&MarginTable>, k: usize, target: f32, live: u64)
     }
 }
 
-/// Standard errors of the bounds for a recall target: wide ones where what narrow ones lose would matter.
+/// Standard errors of the bounds for a recall target: what they lose is little beside what the target leaves.
 pub fn eps0_for(target: f32) -> f32 {
-    if target > 0.99 { WIDE_EPS0 } else { DEFAULT_EPS0 }
+    match target {
+        t if t <= 0.96 => NARROW_EPS0,
+        t if t <= 0.99 => DEFAULT_EPS0,
+        _ => WIDE_EPS0,
+    }
 }
 
 fn along(margins: &[f32; TARGETS.len()], target: f32) -> f32 {

@@ -27,4 +27,4 @@ pub use frame::Frame;
 pub use leaf::{LeafPart, LeafSource, NoMask, RefinePart, RowMask};
 pub use nav::{Nav, NavBuilder, NavConstants, encode_nav_child, inner_r2};
 pub use rerank::Hit;
-pub use searcher::{Counters, DEFAULT_EPS0, Effort, SearchParams, Searcher, WIDE_EPS0};
+pub use searcher::{Counters, DEFAULT_EPS0, Effort, NARROW_EPS0, SearchParams, Searcher, WIDE_EPS0};

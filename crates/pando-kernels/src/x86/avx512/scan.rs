@@ -50,50 +50,37 @@ fn spill(sums: &mut Sums, (all, odd): (__m512i, __m512i)) {
     sums[1] = _mm512_add_epi32(sums[1], rows);
 }
 
-/// Where the lines lie that are asked for while a block or two are scanned: as many as these are long.
-#[derive(Clone, Copy)]
-struct Ahead {
-    start: *const u8,
-    step: usize,
-}
-
-impl Ahead {
-    /// The part of `bytes` at the place of `blocks`, if it reaches that far; else nothing new.
-    #[inline]
-    fn new<const N: usize>(bytes: &[u8], at: usize, blocks: [&[[u8; 64]]; N]) -> Ahead {
-        match bytes.get(at..at + 64 * N * blocks[0].len()) {
-            Some(bytes) => Ahead { start: bytes.as_ptr(), step: 64 },
-            None => Ahead { start: blocks[0].as_ptr().cast(), step: 0 },
-        }
-    }
-}
-
-/// Table sums of one or two blocks, which share the tables.
+/// Table sums of one or two blocks, which share the tables. `AHEAD`: the line at the same place in what will be scanned next,
+/// from `ahead` on, is asked for with each line that is read.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn table_sums<const NARROW: bool, const N: usize>(
+fn table_sums<const NARROW: bool, const AHEAD: bool, const N: usize>(
     lut: &[[u8; 64]],
     blocks: [&[[u8; 64]]; N],
-    ahead: Ahead,
+    ahead: *const u8,
 ) -> [Sums; N] {
     let zero = _mm512_setzero_si512();
     let mut sums = [[zero; 2]; N];
     let len = blocks.iter().fold(lut.len(), |len, b| len.min(b.len()));
-    let (lut, blocks) = (&lut[..len], blocks.map(|b| &b[..len]));
-    let mut line = ahead.start;
+    let mut line = ahead;
     let mut start = 0;
     while start < len {
         let end = (start + SPILL).min(len);
         let mut partial = [(zero, zero); N];
         for i in start..end {
             // Tables 0..4 are low and high of the first column, low and high of the second.
-            let t = load_bytes(&lut[i]);
+            // SAFETY: i < len, which no table and no block is shorter than.
+            let t = load_bytes(unsafe { lut.get_unchecked(i) });
             let lut =
                 (_mm512_shuffle_i32x4::<0b10_10_00_00>(t, t), _mm512_shuffle_i32x4::<0b11_11_01_01>(t, t));
             for j in 0..N {
-                prefetch::line(line);
-                line = line.wrapping_add(ahead.step);
-                partial[j] = add_columns::<NARROW>(partial[j], lut, &blocks[j][i]);
+                if AHEAD {
+                    prefetch::line(line);
+                    line = line.wrapping_add(64);
+                }
+                // SAFETY: as above.
+                let columns = unsafe { blocks[j].get_unchecked(i) };
+                partial[j] = add_columns::<NARROW>(partial[j], lut, columns);
             }
         }
         for j in 0..N {
@@ -107,14 +94,14 @@ fn table_sums<const NARROW: bool, const N: usize>(
 /// `A` of the rows of one or two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block_sums<const HIGH: bool, const NARROW: bool, const N: usize>(
+fn block_sums<const HIGH: bool, const NARROW: bool, const AHEAD: bool, const N: usize>(
     q: &ScanQuery,
     blocks: [&[[u8; 64]]; N],
-    ahead: Ahead,
+    ahead: *const u8,
 ) -> [Sums; N] {
-    let mut sums = table_sums::<NARROW, N>(q.lut.as_chunks::<64>().0, blocks, ahead);
+    let mut sums = table_sums::<NARROW, AHEAD, N>(q.lut.as_chunks::<64>().0, blocks, ahead);
     if HIGH {
-        let high = table_sums::<false, N>(q.lut_high.as_chunks::<64>().0, blocks, ahead);
+        let high = table_sums::<false, false, N>(q.lut_high.as_chunks::<64>().0, blocks, ahead);
         for (sums, high) in sums.iter_mut().zip(high) {
             for k in 0..2 {
                 sums[k] = _mm512_add_epi32(sums[k], _mm512_slli_epi32::<8>(high[k]));
@@ -134,11 +121,11 @@ fn block_sums<const HIGH: bool, const NARROW: bool, const N: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn query_sums(q: &ScanQuery, block: &[[u8; 64]]) -> Sums {
-    let nothing = Ahead { start: block.as_ptr().cast(), step: 0 };
+    let nothing = std::ptr::null();
     let [sums] = match (q.lut_high.is_empty(), q.narrow) {
-        (false, _) => block_sums::<true, false, 1>(q, [block], nothing),
-        (true, false) => block_sums::<false, false, 1>(q, [block], nothing),
-        (true, true) => block_sums::<false, true, 1>(q, [block], nothing),
+        (false, _) => block_sums::<true, false, false, 1>(q, [block], nothing),
+        (true, false) => block_sums::<false, false, false, 1>(q, [block], nothing),
+        (true, true) => block_sums::<false, true, false, 1>(q, [block], nothing),
     };
     sums
 }
@@ -260,53 +247,52 @@ impl Terms {
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
-    match (a.query.lut_high.is_empty(), a.query.narrow) {
-        (false, _) => estimate_blocks::<true, false>(a, out),
-        (true, false) => estimate_blocks::<false, false>(a, out),
-        (true, true) => estimate_blocks::<false, true>(a, out),
+    match (a.query.lut_high.is_empty(), a.query.narrow, a.ahead.is_empty()) {
+        (false, _, _) => estimate_blocks::<true, false, false>(a, out),
+        (true, false, _) => estimate_blocks::<false, false, true>(a, out),
+        (true, true, false) => estimate_blocks::<false, true, true>(a, out),
+        (true, true, true) => estimate_blocks::<false, true, false>(a, out),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
+fn estimate_blocks<const HIGH: bool, const NARROW: bool, const AHEAD: bool>(
+    a: &EstimateArgs<'_>,
+    out: &mut Vec<Survivor>,
+) {
     let terms = Terms::new(a);
     let (columns, len) = (a.packed.as_chunks::<64>().0, a.query.padded / 16);
-    let blocks = a.columns.f_add.len().div_ceil(BLOCK_ROWS);
-    let mut b = 0;
-    while b + 2 <= blocks {
-        let two = [&columns[b * len..(b + 1) * len], &columns[(b + 1) * len..(b + 2) * len]];
-        let ahead = Ahead::new(a.ahead, b * len * 64, two);
-        let [first, second] = block_sums::<HIGH, NARROW, 2>(a.query, two, ahead);
-        estimate_block(&terms, a, b, first, out);
-        estimate_block(&terms, a, b + 1, second, out);
-        b += 2;
-    }
-    if b < blocks {
-        let one = [&columns[b * len..(b + 1) * len]];
-        let [sums] = block_sums::<HIGH, NARROW, 1>(a.query, one, Ahead::new(a.ahead, b * len * 64, one));
-        estimate_block(&terms, a, b, sums, out);
-    }
-}
-
-/// Appends the survivors of block `b`.
-#[inline]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn estimate_block(terms: &Terms, a: &EstimateArgs<'_>, b: usize, sums: Sums, out: &mut Vec<Survivor>) {
     let all = [a.columns.f_add, a.columns.f_rescale, a.columns.norm];
-    let whole = all.map(|c| c[b * BLOCK_ROWS..].first_chunk::<BLOCK_ROWS>());
-    if let [Some(f_add), Some(f_rescale), Some(norm)] = whole {
-        append(terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
-        return;
+    let n = a.columns.f_add.len();
+    let blocks = n.div_ceil(BLOCK_ROWS);
+    for first in (0..blocks).step_by(2) {
+        let block = |b: usize| &columns[b * len..(b + 1) * len];
+        // Beyond the end of `ahead` something else is asked for: a prefetch may name any address.
+        let ahead = a.ahead.as_ptr().wrapping_add(first * len * 64);
+        let sums = if first + 1 < blocks {
+            block_sums::<HIGH, NARROW, AHEAD, 2>(a.query, [block(first), block(first + 1)], ahead)
+        } else {
+            // The second is not used.
+            let [sums] = block_sums::<HIGH, NARROW, AHEAD, 1>(a.query, [block(first)], ahead);
+            [sums; 2]
+        };
+        for (b, sums) in (first..blocks).zip(sums) {
+            let whole = all.map(|c| c[b * BLOCK_ROWS..].first_chunk::<BLOCK_ROWS>());
+            // The last rows: columns filled up with zeros, the surplus masked.
+            let mut last = [[0.0f32; BLOCK_ROWS]; 3];
+            let (factors, allowed) = if let [Some(f_add), Some(f_rescale), Some(norm)] = whole {
+                (Factors { f_add, f_rescale, norm }, u32::MAX)
+            } else {
+                let rest = n - b * BLOCK_ROWS;
+                for (last, column) in last.iter_mut().zip(all) {
+                    last[..rest].copy_from_slice(&column[b * BLOCK_ROWS..]);
+                }
+                (Factors { f_add: &last[0], f_rescale: &last[1], norm: &last[2] }, (1 << rest) - 1)
+            };
+            append(&terms, factors, allowed, b, sums, out);
+        }
     }
-    // The last rows: columns filled up with zeros, the surplus masked.
-    let rest = a.columns.f_add.len() - b * BLOCK_ROWS;
-    let mut f = [[0.0f32; BLOCK_ROWS]; 3];
-    for (f, column) in f.iter_mut().zip(all) {
-        f[..rest].copy_from_slice(&column[b * BLOCK_ROWS..]);
-    }
-    let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
-    append(terms, factors, (1 << rest) - 1, b, sums, out);
 }
 
 /// Appends the rows of block `b` that are kept and allowed.
