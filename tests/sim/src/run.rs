@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pando_coordination::{Coordinator, InProcess};
@@ -53,12 +53,19 @@ const LONGEST: Duration = Duration::from_secs(8_000);
 
 /// Runs a seed. `show` prints every request.
 pub fn simulate(seed: u64, show: bool) -> Ending {
+    let strayed = Arc::new(AtomicBool::new(false));
+    let stray = strayed.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
+        // The only threads that this runtime starts are those of `spawn_blocking`, which the seed does not order.
+        .on_thread_start(move || stray.store(true, Ordering::Relaxed))
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime of one thread");
-    let out = runtime.block_on(run(seed, show));
+    let mut out = runtime.block_on(run(seed, show));
+    if strayed.load(Ordering::Relaxed) {
+        out.wrong.push("something ran on a thread that the seed does not order".into());
+    }
     // Requests that were never answered.
     runtime.shutdown_background();
     out
