@@ -94,11 +94,14 @@ async fn run(seed: u64, show: bool) -> Ending {
         time: 0,
         happened: BTreeMap::new(),
     };
-    let story = story(seed, &weather, &storage, clock, nodes, &mut ending);
+    let story = story(seed, &weather, &storage, clock, nodes.clone(), &mut ending);
     match tokio::time::timeout(LONGEST, story).await {
         Ok(Ok(())) => {}
         Ok(Err(wrong)) => ending.wrong.push(wrong),
-        Err(_) => ending.wrong.push("the run is stuck".into()),
+        Err(_) => {
+            let calls: Vec<String> = nodes.iter().flat_map(Node::unanswered).collect();
+            ending.wrong.push(format!("the run is stuck; without an answer: {calls:?}"));
+        }
     }
     ending.wrong.extend(storage.violations());
     (ending.requests, ending.trace) = storage.trace();
