@@ -424,6 +424,29 @@ async fn nodes_whose_root_is_gone() {
     }
 }
 
+/// A verification whose root is collected under way begins again, or says that the root is not kept: nothing is damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verification_outlives_its_root() {
+    for newest in [true, false] {
+        let mut grove = Grove::plant_with(100, Settings { root_retention: MINUTE, ..settings() }).await;
+        grove.rounds(1, MINUTE).await;
+        let (gate, faults) = (Gate::new(), Faults::new());
+        let other = join(&faults.wrap(grove.objects.clone()), settings()).await;
+        other.count("c", Consistency::Strong, At::Now).await.unwrap();
+        let at = if newest { At::Now } else { At::Root(grove.roots[0].0) };
+        faults.add(Rule::new(Fault::HoldBefore(gate.clone())).op(FaultOp::Get).kind(ObjectKind::Pack).once());
+        let verify = tokio::spawn(async move { other.verify("c", at, quiet()).await });
+        gate.arrived(1).await;
+        grove.rounds(2, 2 * MINUTE).await;
+        grove.collect().await;
+        gate.open();
+        match verify.await.unwrap() {
+            Ok(report) => assert!(newest && report.ok && report.root != Some(grove.roots[0].0), "{report:?}"),
+            Err(error) => assert!(!newest && error.reason == "ROOT_EXPIRED", "{error:?}"),
+        }
+    }
+}
+
 /// A writer whose create sleeps for hours: its number was taken, folded and collected, and its entry lands where nobody
 /// reads. It must find out and write again.
 #[tokio::test(flavor = "multi_thread")]
