@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use pando_kernels::{ExactQuery, prefetch};
-use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
+use pando_tree::search::{Counters, Effort, Nav, RowMask, SearchParams, Searcher};
 
-use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
+use crate::error::Result;
+use crate::root::{Loaded, OpenRoot, RowVectors, Wanted, WaveLeaves, WaveView};
 use crate::tail::TailReader;
 use crate::view::View;
 
 /// What a search needs before it can go on.
 #[derive(Debug)]
 pub enum Need {
-    /// Blocks of these groups of the root.
-    Groups(Vec<u32>),
+    /// Slots of leaf and refine blocks of the root.
+    Slots(Wanted),
     /// Vectors of these root rows.
     Vectors(Vec<u64>),
     /// Vectors of these tail rows (row, body, place in it), read again from the log.
@@ -73,8 +74,6 @@ pub struct SearchTask {
     phase: Phase,
     /// No leaf is left to scan.
     scanned: bool,
-    /// Blocks loaded for this wave: here whatever the cache does meanwhile.
-    held: Vec<(u32, Arc<GroupBlocks>)>,
     /// Vectors loaded for the rows that are being measured.
     vectors: RowVectors,
     /// The vectors were loaded for the rows that are being measured: what else these rows need is added to them.
@@ -111,6 +110,7 @@ impl SearchTask {
         let vectors = RowVectors::new(query.len());
         // A search that was given up leaves its marks.
         scratch.wave.clear();
+        scratch.leaves.clear();
         scratch.rows.clear();
         Self {
             view,
@@ -120,7 +120,6 @@ impl SearchTask {
             scratch,
             phase: Phase::Begin,
             scanned: false,
-            held: Vec::new(),
             vectors,
             gathering: false,
             ranked: Vec::new(),
@@ -155,14 +154,24 @@ impl SearchTask {
                         (self.phase, self.scanned) = (Phase::Rerank, true);
                         continue;
                     };
-                    if let Err(missing) = root.gather(&scratch.wave, &self.held, &mut scratch.leaves) {
-                        return Need::Groups(missing);
+                    let refine = self.params.effort != Effort::Full;
+                    if let Err(missing) = root.gather(&scratch.wave, refine, &mut scratch.leaves) {
+                        return Need::Slots(missing);
                     }
-                    let wave =
-                        WaveView { table: root.groups(), group_of: root.group_of(), wave: &scratch.leaves };
-                    scratch.searcher.scan_wave(nav, &wave, &mask);
+                    loop {
+                        let (table, group_of) = (root.groups(), root.group_of());
+                        let wave = WaveView { table, group_of, wave: &scratch.leaves };
+                        if scratch.searcher.scan_wave(nav, &wave, &mask) {
+                            break;
+                        }
+                        let (rows, next) = scratch.searcher.missing();
+                        if !root.rows_at_hand(&rows[..next], &mut scratch.leaves) {
+                            // Storage is asked once for all that the step may want.
+                            return Need::Slots(OpenRoot::slots_of(rows, &scratch.leaves));
+                        }
+                    }
                     scratch.wave.clear();
-                    self.held.clear();
+                    scratch.leaves.clear();
                     if scratch.searcher.should_rerank() {
                         self.phase = Phase::Rerank;
                     }
@@ -250,9 +259,8 @@ impl SearchTask {
         tail: &TailReader<'_>,
         mut then: impl FnMut(&mut Scratch, &[f32], &[&[f32]]),
     ) -> Result<(), Missing> {
-        let mut missing = Missing::default();
-        // What the cache has is copied after the first look.
-        for _ in 0..2 {
+        // What the cache and the operating system have is copied after the first look.
+        for look in 0..2 {
             let scratch = &mut *self.scratch;
             let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
             let all = at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
@@ -263,28 +271,29 @@ impl SearchTask {
             if all {
                 return Ok(());
             }
-            for row in &scratch.rows {
-                if missing.find(*row, root, tail, &self.vectors).is_some()
-                    || missing.tail.last().is_some_and(|t| t.0 == *row)
-                {
-                    continue;
+            if look == 0
+                && let Some(root) = root
+            {
+                for row in scratch.rows.iter().filter(|row| !tail.is_tail_row(**row)) {
+                    // Damage is found again, and reported, by the load.
+                    let _ = root.copy_cached(*row, &mut self.vectors);
                 }
-                // Damage is found again, and reported, by the load.
-                if root.is_some_and(|root| root.copy_cached(*row, &mut self.vectors).unwrap_or(false)) {
-                    missing.vectors.pop();
-                }
+                root.copy_at_hand(&scratch.rows, &mut self.vectors);
             }
-            if !missing.is_empty() {
-                break;
-            }
+        }
+        let mut missing = Missing::default();
+        for row in &self.scratch.rows {
+            missing.find(*row, root, tail, &self.vectors);
         }
         Err(missing)
     }
 
-    /// Takes blocks that were loaded for [`Need::Groups`], beside those that the wave has: what the cache had at first it may
-    /// have dropped for them, and has to be loaded, too.
-    pub fn hold(&mut self, blocks: Vec<(u32, Arc<GroupBlocks>)>) {
-        self.held.extend(blocks);
+    /// Takes slots that were loaded for [`Need::Slots`], beside those that the wave has.
+    pub fn hold(&mut self, loaded: Loaded) -> Result<()> {
+        match self.view.root.as_deref() {
+            Some(root) => root.hold(loaded, &mut self.scratch.leaves),
+            None => Ok(()),
+        }
     }
 
     /// Takes vectors that were loaded for [`Need::Vectors`] or [`Need::TailVectors`]. Rows that need both keep the first
@@ -342,10 +351,6 @@ struct Missing {
 }
 
 impl Missing {
-    fn is_empty(&self) -> bool {
-        self.vectors.is_empty() && self.tail.is_empty()
-    }
-
     fn find<'a>(
         &mut self,
         row: u64,

@@ -265,6 +265,11 @@ impl DecodedLeafBlock {
         self.padded
     }
 
+    /// The bytes that it was decoded from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The slots' index.
     pub fn slots(&self) -> &[SlotIndex] {
         &self.slots

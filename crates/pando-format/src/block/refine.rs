@@ -109,6 +109,11 @@ impl DecodedRefineBlock {
         self.padded
     }
 
+    /// The bytes that it was decoded from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The slots' index.
     pub fn slots(&self) -> &[SlotIndex] {
         &self.slots
