@@ -6,7 +6,7 @@ use pando_kernels::{ExactQuery, prefetch};
 use pando_tree::search::{Counters, Effort, Nav, RowMask, SearchParams, Searcher};
 
 use crate::error::Result;
-use crate::root::{Loaded, OpenRoot, RowVectors, Wanted, WaveLeaves, WaveView};
+use crate::root::{Files, Loaded, OpenRoot, RowVectors, Wanted, WaveLeaves, WaveView};
 use crate::tail::TailReader;
 use crate::view::View;
 
@@ -52,6 +52,7 @@ pub struct Scratch {
     leaves: WaveLeaves,
     rows: Vec<u64>,
     distances: Vec<f32>,
+    loaded: RowVectors,
     /// Always empty: the memory of the list of vectors that are being measured.
     vectors: Vec<&'static [f32]>,
 }
@@ -107,7 +108,8 @@ impl SearchTask {
         params: SearchParams,
         mut scratch: Box<Scratch>,
     ) -> Self {
-        let vectors = RowVectors::new(query.len());
+        let mut vectors = std::mem::take(&mut scratch.loaded);
+        vectors.reset(query.len());
         // A search that was given up leaves its marks.
         scratch.wave.clear();
         scratch.leaves.clear();
@@ -134,6 +136,7 @@ impl SearchTask {
         let root = view.root.as_deref();
         let nav = view.nav();
         let mask = Mask { root, tail: &tail, position: self.position };
+        let mut files = Files::default();
         loop {
             let scratch = &mut *self.scratch;
             match self.phase {
@@ -155,7 +158,8 @@ impl SearchTask {
                         continue;
                     };
                     let refine = self.params.effort != Effort::Full;
-                    if let Err(missing) = root.gather(&scratch.wave, refine, &mut scratch.leaves) {
+                    if let Err(missing) = root.gather(&scratch.wave, refine, &mut files, &mut scratch.leaves)
+                    {
                         return Need::Slots(missing);
                     }
                     loop {
@@ -165,7 +169,7 @@ impl SearchTask {
                             break;
                         }
                         let (rows, next) = scratch.searcher.missing();
-                        if !root.rows_at_hand(&rows[..next], &mut scratch.leaves) {
+                        if !root.rows_at_hand(&rows[..next], &mut files, &mut scratch.leaves) {
                             // Storage is asked once for all that the step may want.
                             return Need::Slots(OpenRoot::slots_of(rows, &scratch.leaves));
                         }
@@ -189,7 +193,7 @@ impl SearchTask {
                         scratch.rows.extend(scratch.searcher.finish().iter().map(|hit| hit.row));
                         continue;
                     }
-                    match self.measure(root, &tail, nav) {
+                    match self.measure(root, &tail, nav, &mut files) {
                         Need::Nothing => {}
                         need => return need,
                     }
@@ -198,16 +202,22 @@ impl SearchTask {
                     self.gathering = false;
                 }
                 Phase::Rank => {
-                    return self.rank(root, &tail);
+                    return self.rank(root, &tail, &mut files);
                 }
             }
         }
     }
 
     /// Exact f32 distances of the rows asked for, if all vectors are at hand.
-    fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
+    fn measure<'a>(
+        &mut self,
+        root: Option<&'a OpenRoot>,
+        tail: &TailReader<'_>,
+        nav: &Nav,
+        files: &mut Files<'a>,
+    ) -> Need {
         let frame = nav.frame();
-        let measured = self.with_vectors(root, tail, |scratch, _, vectors| {
+        let measured = self.with_vectors(root, tail, files, |scratch, _, vectors| {
             for vector in vectors.iter().take(PREFETCH_AHEAD) {
                 prefetch(vector);
             }
@@ -230,12 +240,12 @@ impl SearchTask {
     }
 
     /// f64 distances of the last rows.
-    fn rank(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Need {
+    fn rank<'a>(&mut self, root: Option<&'a OpenRoot>, tail: &TailReader<'_>, files: &mut Files<'a>) -> Need {
         let view = self.view.clone();
         let frame = view.tail.frame();
         let mut ranked = std::mem::take(&mut self.ranked);
         ranked.clear();
-        let done = self.with_vectors(root, tail, |scratch, query, vectors| {
+        let done = self.with_vectors(root, tail, files, |scratch, query, vectors| {
             // Ids are wanted next.
             if let Some(root) = root {
                 scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
@@ -253,10 +263,11 @@ impl SearchTask {
 
     /// Calls `then` with the scratch memory, the query and the vectors of the rows asked for, if memory and cache have them
     /// all; says which they have not.
-    fn with_vectors(
+    fn with_vectors<'a>(
         &mut self,
-        root: Option<&OpenRoot>,
+        root: Option<&'a OpenRoot>,
         tail: &TailReader<'_>,
+        files: &mut Files<'a>,
         mut then: impl FnMut(&mut Scratch, &[f32], &[&[f32]]),
     ) -> Result<(), Missing> {
         // What the cache and the operating system have is copied after the first look.
@@ -274,11 +285,11 @@ impl SearchTask {
             if look == 0
                 && let Some(root) = root
             {
+                root.copy_at_hand(&scratch.rows, files, &mut self.vectors);
                 for row in scratch.rows.iter().filter(|row| !tail.is_tail_row(**row)) {
                     // Damage is found again, and reported, by the load.
                     let _ = root.copy_cached(*row, &mut self.vectors);
                 }
-                root.copy_at_hand(&scratch.rows, &mut self.vectors);
             }
         }
         let mut missing = Missing::default();
@@ -307,7 +318,8 @@ impl SearchTask {
     }
 
     /// Ends the search.
-    pub fn finish(self) -> Found {
+    pub fn finish(mut self) -> Found {
+        self.scratch.loaded = self.vectors;
         let counters = self.scratch.searcher.counters();
         Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, scratch: self.scratch }
     }

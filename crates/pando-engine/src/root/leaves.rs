@@ -1,5 +1,6 @@
 //! Groups of leaves of an open root: where each leaf's parts are, what of them stays in memory, and what a search has loaded.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -64,18 +65,51 @@ pub struct BlockMap {
     pub slots: Box<[SlotPlace]>,
     /// Sums of the block's parts.
     pub sums: BlockSums,
+    /// In a refine block: the factors of all slots, one after the other. A twentieth of the block, and one read less for each
+    /// slot of which a search wants a few rows.
+    factors: Box<[u8]>,
+    /// Where each slot's factors begin.
+    starts: Box<[u32]>,
 }
 
 impl BlockMap {
-    /// Of a block that was verified and decoded.
-    pub fn new(dim: usize, padded: usize, slots: &[SlotIndex], bytes: &[u8]) -> Self {
-        let slots = slots.iter().map(SlotIndex::place).collect();
-        Self { dim, padded, slots, sums: BlockSums::of(bytes) }
+    /// Of a leaf block that was verified and decoded.
+    pub fn of_leaf(block: &DecodedLeafBlock) -> Self {
+        Self::new((block.dim(), block.padded()), block.slots(), block.bytes())
     }
 
-    /// Bytes for a block of `len` bytes and about so many slots.
-    pub fn memory_for(len: u64, slots: usize) -> u64 {
-        BlockSums::memory_for(len) + (slots * size_of::<SlotPlace>()) as u64
+    /// Of a refine block that was verified and decoded.
+    pub fn of_refine(block: &DecodedRefineBlock) -> Self {
+        let mut map = Self::new((block.dim(), block.padded()), block.slots(), block.bytes());
+        let (mut factors, mut starts) = (Vec::new(), Vec::with_capacity(map.slots.len()));
+        for place in &map.slots {
+            let range = RefineLayout::new(place, map.padded).factors();
+            starts.push(factors.len() as u32);
+            factors.extend_from_slice(&block.bytes()[range.start as usize..range.end as usize]);
+        }
+        (map.factors, map.starts) = (factors.into(), starts.into());
+        map
+    }
+
+    fn new((dim, padded): (usize, usize), slots: &[SlotIndex], bytes: &[u8]) -> Self {
+        let slots = slots.iter().map(SlotIndex::place).collect();
+        let sums = BlockSums::of(bytes);
+        Self { dim, padded, slots, sums, factors: Box::default(), starts: Box::default() }
+    }
+
+    /// Bytes for a leaf block of `len` bytes and about so many slots.
+    pub fn leaf_memory(len: u64, slots: usize) -> u64 {
+        BlockSums::memory_for(len) + (slots * (size_of::<SlotPlace>() + 4)) as u64
+    }
+
+    /// Bytes for a refine block of `len` bytes and about so many slots.
+    pub fn refine_memory(len: u64, slots: usize, padded: usize) -> u64 {
+        Self::leaf_memory(len, slots) + len * 12 / (padded as u64 / 2 + 12)
+    }
+
+    /// A row's f_add, f_rescale and f_error.
+    fn factors(&self, slot: usize, layout: &RefineLayout, row: u32) -> [f32; 3] {
+        layout.factors_of(row, &self.factors[self.starts[slot] as usize..])
     }
 }
 
@@ -175,20 +209,12 @@ pub struct HeldSlot<T> {
 pub struct WaveLeaves {
     leaf: HashMap<SlotName, HeldSlot<DecodedLeafBlock>>,
     refine: HashMap<SlotName, HeldSlot<DecodedRefineBlock>>,
-    slots: HashMap<SlotName, AwaySlot>,
     rows: HashMap<(SlotName, u32), AwayRow>,
-    /// Bytes as they were read, checked: factors of slots and nibbles of rows.
+    /// Bytes as they were read, checked: nibbles of rows.
     bytes: Vec<u8>,
 }
 
-/// A slot of a refine block of which single rows are read.
-#[derive(Clone, Copy, Debug)]
-struct AwaySlot {
-    layout: RefineLayout,
-    /// Where its factors begin in the bytes.
-    factors: usize,
-}
-
+/// The refine code of a row that was read alone.
 #[derive(Clone, Copy, Debug)]
 struct AwayRow {
     nibbles: usize,
@@ -201,7 +227,6 @@ impl WaveLeaves {
     pub fn clear(&mut self) {
         self.leaf.clear();
         self.refine.clear();
-        self.slots.clear();
         self.rows.clear();
         self.bytes.clear();
     }
@@ -241,35 +266,44 @@ impl WaveLeaves {
         Ok(())
     }
 
-    /// Reads the refine codes of single rows of a slot by `read`, which appends whole parts of the block that hold a range and
-    /// says where the range begins in the bytes; nothing is added if it has not all.
+    /// Takes the refine codes of single rows of a slot (`n` rows, says the leaf block; rows ascending). `read` appends whole
+    /// parts of the block that hold a range, and says where the range begins in the bytes. `false`: it has not all.
     pub fn add_rows(
         &mut self,
         name: SlotName,
-        layout: impl FnOnce() -> Option<RefineLayout>,
-        rows: impl Iterator<Item = u32>,
-        mut read: impl FnMut(std::ops::Range<u64>, &mut Vec<u8>) -> Option<usize>,
+        map: &BlockMap,
+        n: usize,
+        rows: &[(u64, u32)],
+        mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Option<usize>,
     ) -> bool {
-        let slot = match self.slots.get(&name) {
-            Some(slot) => *slot,
-            None => {
-                let Some(layout) = layout() else { return false };
-                let Some(factors) = read(layout.factors(), &mut self.bytes) else { return false };
-                let slot = AwaySlot { layout, factors };
-                self.slots.insert(name, slot);
-                slot
+        let Some(place) = map.slots.get(name.slot()).filter(|place| place.rows() == n) else { return false };
+        let layout = RefineLayout::new(place, map.padded);
+        let mut rest = rows;
+        while let Some(&(_, first)) = rest.first() {
+            // Neighbours with one read.
+            let mut run = 1;
+            while rest.get(run).is_some_and(|next| next.1 - rest[run - 1].1 <= NEIGHBOURS) {
+                run += 1;
             }
-        };
-        for row in rows {
-            let range = slot.layout.nibbles(row);
-            let len = (range.end - range.start) as usize;
-            let Some(nibbles) = read(range, &mut self.bytes) else { return false };
-            let factors = slot.layout.factors_of(row, &self.bytes[slot.factors..]);
-            self.rows.insert((name, row), AwayRow { nibbles, len, factors });
+            let start = layout.nibbles(first).start;
+            let Some(at) = read(start..layout.nibbles(rest[run - 1].1).end, &mut self.bytes) else {
+                return false;
+            };
+            for &(_, row) in &rest[..run] {
+                let nibbles = layout.nibbles(row);
+                let len = (nibbles.end - nibbles.start) as usize;
+                let nibbles = at + (nibbles.start - start) as usize;
+                let factors = map.factors(name.slot(), &layout, row);
+                self.rows.insert((name, row), AwayRow { nibbles, len, factors });
+            }
+            rest = &rest[run..];
         }
         true
     }
 }
+
+/// Rows of a slot that are so close are read together.
+const NEIGHBOURS: u32 = 4;
 
 /// The leaves of a wave that [`super::OpenRoot::gather`] found: from the root's memory, or from [`WaveLeaves`].
 pub struct WaveView<'a> {

@@ -1,5 +1,6 @@
 //! An open root: what a query node keeps of one version of a collection. All of it can be rebuilt from the bucket.
 
+mod files;
 mod keep;
 mod leaves;
 mod open;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use pando_format::{Manifest, RootId, RowSet};
 use pando_tree::search::{Frame, Nav};
 
+pub use files::Files;
 pub use leaves::{GroupEntry, WaveLeaves, WaveView};
 pub use pieces::{Loaded, Wanted};
 pub use vectors::{RowVectors, SegmentData};

@@ -8,10 +8,11 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use futures::stream::{StreamExt, TryStreamExt};
-use pando_format::{AlignedBytes, BlockRef, DecodedLeafBlock, DecodedRefineBlock, ObjectRef, RefineLayout};
-use pando_store::{AtHand, BlockKey};
+use pando_format::{AlignedBytes, BlockRef, DecodedLeafBlock, DecodedRefineBlock, ObjectRef};
+use pando_store::BlockKey;
 
 use super::OpenRoot;
+use super::files::Files;
 use super::leaves::{BlockMap, GroupEntry, GroupMaps, HeldSlot, SlotName, WaveLeaves, misfit};
 use crate::block::Block;
 use crate::error::Result;
@@ -36,47 +37,18 @@ pub struct Loaded {
     refine: Vec<(SlotName, HeldSlot<DecodedRefineBlock>)>,
 }
 
-/// A pack that is open for reads on the spot: nearly all that a step misses lies in one or two.
-#[derive(Default)]
-struct OpenPack<'a>(Option<(ObjectRef, Option<AtHand<'a>>)>);
-
-impl<'a> OpenPack<'a> {
-    fn get(&mut self, root: &'a OpenRoot, pack: &ObjectRef) -> Option<&AtHand<'a>> {
-        if self.0.as_ref().is_none_or(|(open, _)| open != pack) {
-            self.0 = Some((*pack, root.io.store().at_hand(&root.io.pack_key(pack))));
-        }
-        self.0.as_ref()?.1.as_ref()
-    }
-
-    /// Appends the whole parts of a block that hold `range`, checked; where `range` begins in `out`.
-    fn append(
-        &mut self,
-        root: &'a OpenRoot,
-        block: &BlockRef,
-        map: &BlockMap,
-        range: Range<u64>,
-        out: &mut Vec<u8>,
-    ) -> Option<usize> {
-        let cover = map.sums.cover(&range);
-        let (at, len) = (out.len(), (cover.end - cover.start) as usize);
-        out.resize(at + len, 0);
-        let there = self.get(root, &block.pack)?.read(block.offset + cover.start, &mut out[at..])
-            && map.sums.check(cover.start, &out[at..]);
-        if !there {
-            out.truncate(at);
-            return None;
-        }
-        Some(at + (range.start - cover.start) as usize)
-    }
-}
-
 impl OpenRoot {
     /// Makes sure that the leaves of `wave` can be read through a [`super::WaveView`] of `out`, which keeps what it has, or
     /// says what has to be loaded first ([`OpenRoot::load_slots`]). With `refine` the refine codes of leaves that have to be
     /// loaded are asked for, too, so that nobody waits twice.
-    pub fn gather(&self, wave: &[u32], refine: bool, out: &mut WaveLeaves) -> Result<(), Wanted> {
+    pub fn gather<'a>(
+        &'a self,
+        wave: &[u32],
+        refine: bool,
+        files: &mut Files<'a>,
+        out: &mut WaveLeaves,
+    ) -> Result<(), Wanted> {
         let mut wanted = Wanted::default();
-        let mut packs = OpenPack::default();
         for &leaf in wave {
             let group = self.group_of[leaf as usize];
             let entry = &self.groups[group as usize];
@@ -88,7 +60,7 @@ impl OpenRoot {
                 if out.leaf(name).is_some() {
                     continue;
                 }
-                match self.leaf_at_hand(entry, name, &mut packs) {
+                match self.leaf_at_hand(entry, name, files) {
                     Some(slot) => out.add_leaf(name, slot),
                     None => {
                         wanted.leaf.push(name);
@@ -107,56 +79,59 @@ impl OpenRoot {
         &'a self,
         entry: &GroupEntry,
         name: SlotName,
-        packs: &mut OpenPack<'a>,
+        files: &mut Files<'a>,
     ) -> Option<HeldSlot<DecodedLeafBlock>> {
         let block = &entry.blocks[name.block()].leaf;
         let map = entry.leaf_map(name.block());
-        let (key, slot) = piece_key(block, map, name);
-        if let Some(Block::Leaf(block)) = self.env.cache.get(&key).as_deref() {
-            return Some(HeldSlot { block: block.clone(), slot });
+        if let Some(map) = map
+            && let Some(place) = map.slots.get(name.slot())
+        {
+            let mut bytes = Vec::new();
+            if let Some(at) = files.append(self, block, map, place.range(), &mut bytes) {
+                let bytes = Arc::new(AlignedBytes::copy_from(&bytes[at..at + place.len as usize]));
+                let block = DecodedLeafBlock::decode_slot(place, map.dim, map.padded, bytes).ok()?;
+                return Some(HeldSlot { block: Arc::new(block), slot: 0 });
+            }
         }
-        let (map, mut bytes) = (map?, Vec::new());
-        let place = map.slots.get(name.slot())?;
-        let at = packs.append(self, block, map, place.range(), &mut bytes)?;
-        let bytes = Arc::new(AlignedBytes::copy_from(&bytes[at..at + place.len as usize]));
-        let block = DecodedLeafBlock::decode_slot(place, map.dim, map.padded, bytes).ok()?;
-        Some(HeldSlot { block: Arc::new(block), slot: 0 })
+        let (key, slot) = piece_key(block, map, name);
+        match self.env.cache.get(&key).as_deref() {
+            Some(Block::Leaf(block)) => Some(HeldSlot { block: block.clone(), slot }),
+            _ => None,
+        }
     }
 
-    /// Reads the refine codes of these rows (of parts of a wave that were `away`) on the spot. `false`: not all of them can be
-    /// had without waiting.
-    pub fn rows_at_hand(&self, rows: &[(u64, u32)], out: &mut WaveLeaves) -> bool {
-        let mut packs = OpenPack::default();
+    /// Reads the refine codes of these rows (of parts of a wave that were `away`; sorted) on the spot. `false`: not all of them
+    /// can be had without waiting.
+    pub fn rows_at_hand<'a>(
+        &'a self,
+        rows: &[(u64, u32)],
+        files: &mut Files<'a>,
+        out: &mut WaveLeaves,
+    ) -> bool {
         let mut all = true;
         for rows in rows.chunk_by(|a, b| a.0 == b.0) {
             let name = SlotName::of_part(rows[0].0);
             let entry = &self.groups[name.group() as usize];
-            let Some(block) = &entry.blocks[name.block()].refine else {
+            let (Some(block), Some(n)) = (&entry.blocks[name.block()].refine, self.leaf_rows(name, out))
+            else {
                 all = false;
                 continue;
             };
             let map = entry.refine_map(name.block());
-            if out.has_refine(name) {
-                continue;
+            if let Some(map) = map {
+                let read = |range, bytes: &mut Vec<u8>| files.append(self, block, map, range, bytes);
+                if out.add_rows(name, map, n, rows, read) {
+                    continue;
+                }
             }
             let (key, slot) = piece_key(block, map, name);
-            if let Some(Block::Refine(block)) = self.env.cache.get(&key).as_deref() {
-                let rows = self.leaf_rows(name, out);
-                let held = HeldSlot { block: block.clone(), slot };
-                all &= rows.is_some_and(|rows| out.add_refine(name, held, rows).is_ok());
-                continue;
+            match self.env.cache.get(&key).as_deref() {
+                Some(Block::Refine(block)) => {
+                    let held = HeldSlot { block: block.clone(), slot };
+                    all &= out.add_refine(name, held, n).is_ok();
+                }
+                _ => all = false,
             }
-            let Some(map) = map else {
-                all = false;
-                continue;
-            };
-            let n = self.leaf_rows(name, out);
-            let layout = || {
-                let place = map.slots.get(name.slot()).filter(|place| n == Some(place.rows()))?;
-                Some(RefineLayout::new(place, map.padded))
-            };
-            let read = |range, bytes: &mut Vec<u8>| packs.append(self, block, map, range, bytes);
-            all &= out.add_rows(name, layout, rows.iter().map(|row| row.1), read);
         }
         all
     }
@@ -301,8 +276,10 @@ impl OpenRoot {
             return Some(maps.clone());
         }
         let slots = entry.leaves.len() + 8;
-        let of = |block: BlockRef| BlockMap::memory_for(block.len.into(), slots);
-        let bytes = entry.blocks.iter().map(|b| of(b.leaf) + b.refine.map_or(0, of)).sum();
+        let padded = self.frame().padded();
+        let refine = |block: BlockRef| BlockMap::refine_memory(block.len.into(), slots, padded);
+        let leaf = |block: BlockRef| BlockMap::leaf_memory(block.len.into(), slots);
+        let bytes = entry.blocks.iter().map(|b| leaf(b.leaf) + b.refine.map_or(0, refine)).sum();
         let reservation = self.env.resident.reserve(bytes)?;
         let empty = || entry.blocks.iter().map(|_| Default::default()).collect();
         let maps = GroupMaps { leaf: empty(), refine: empty(), _reservation: reservation };
@@ -349,7 +326,7 @@ impl GroupPart for DecodedLeafBlock {
         &maps.leaf[block]
     }
     fn draw(&self) -> BlockMap {
-        BlockMap::new(self.dim(), self.padded(), self.slots(), self.bytes())
+        BlockMap::of_leaf(self)
     }
     fn check(&self, entry: &GroupEntry, block: usize) -> Result<()> {
         entry.check_leaf(block, self.slots())
@@ -389,7 +366,7 @@ impl GroupPart for DecodedRefineBlock {
         &maps.refine[block]
     }
     fn draw(&self) -> BlockMap {
-        BlockMap::new(self.dim(), self.padded(), self.slots(), self.bytes())
+        BlockMap::of_refine(self)
     }
     fn check(&self, entry: &GroupEntry, block: usize) -> Result<()> {
         entry.check_refine_places(block, self.slots())

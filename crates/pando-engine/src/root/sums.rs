@@ -12,8 +12,8 @@ pub struct BlockSums {
 }
 
 impl BlockSums {
-    /// Bytes of a part: codes of a few rows. The sums take 1/256 of the block.
-    pub const PART: u64 = 1024;
+    /// Bytes of a part: codes of a few rows. The sums take 1/128 of the block.
+    pub const PART: u64 = 512;
 
     /// Of a block that was verified.
     pub fn of(block: &[u8]) -> Self {
@@ -102,7 +102,7 @@ mod tests {
         let block: Vec<u8> = (0..5000u32).map(|i| (i * 7 % 251) as u8).collect();
         let sums = BlockSums::of(&block);
         for (range, want) in
-            [(0..1, 0..1024), (1023..1025, 0..2048), (4999..5000, 4096..5000), (0..5000, 0..5000)]
+            [(0..1, 0..512), (511..513, 0..1024), (4999..5000, 4608..5000), (0..5000, 0..5000)]
         {
             let cover = sums.cover(&range);
             assert_eq!(cover, want);
@@ -113,7 +113,7 @@ mod tests {
             assert!(!sums.check(cover.start, &part));
         }
         // As a map of another block might ask.
-        assert!(!sums.check(6144, &block[..10]) && !sums.check(4096, &block[..2000]));
+        assert!(!sums.check(6144, &block[..10]) && !sums.check(4608, &block[..1000]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use pando_format::{AlignedBytes, PAGE_BYTES, SegmentEntry, SegmentSide};
 use pando_store::{AtHand, BlockKey};
 
 use super::OpenRoot;
+use super::files::Files;
 use super::rank::RowRank;
 use super::sums::SegmentSums;
 use crate::block::Block;
@@ -177,6 +178,10 @@ impl SegmentData {
     }
 }
 
+/// Memory that a list of loaded vectors keeps for the next search.
+const KEPT_FLOATS: usize = 64 << 10;
+const KEPT_ROWS: usize = 256;
+
 /// Vectors that were loaded for one search.
 #[derive(Debug, Default)]
 pub struct RowVectors {
@@ -191,6 +196,15 @@ impl RowVectors {
     /// No vectors, of `dim` elements each.
     pub fn new(dim: usize) -> Self {
         Self { dim, ..Self::default() }
+    }
+
+    /// Forgets all of them, keeps the memory if it is not much.
+    pub fn reset(&mut self, dim: usize) {
+        self.index.clear();
+        self.data.clear();
+        self.data.shrink_to(KEPT_FLOATS);
+        self.index.shrink_to(KEPT_ROWS);
+        self.dim = dim;
     }
 
     /// The vector of a row, if it is here.
@@ -280,18 +294,14 @@ impl OpenRoot {
 
     /// Copies the vectors of those of `rows` that are neither kept nor `into` from what the operating system has in memory,
     /// checked. Rows that it has not are left out.
-    pub fn copy_at_hand(&self, rows: &[u64], into: &mut RowVectors) {
-        let mut open: Option<(usize, Option<AtHand<'_>>)> = None;
+    pub fn copy_at_hand<'a>(&'a self, rows: &[u64], files: &mut Files<'a>, into: &mut RowVectors) {
         for &row in rows {
             let Some((at, position)) = self.locate(row) else { continue };
             let segment = &self.segments[at];
             if into.get(row).is_some() || segment.vector(position).is_some() {
                 continue;
             }
-            if open.as_ref().is_none_or(|(have, _)| *have != at) {
-                open = Some((at, segment.reader.store().at_hand(segment.reader.key())));
-            }
-            let Some((_, Some(file))) = &open else { continue };
+            let Some(file) = files.segment(at, segment) else { continue };
             let sums = segment.sums(&self.env.resident);
             let range = segment.side().vector_range(position);
             let mut bytes = std::mem::take(&mut into.bytes);

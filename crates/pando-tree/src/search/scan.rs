@@ -353,7 +353,7 @@ impl Scan {
     }
 
     /// The rows that [`Scan::end`] found missing, and how many of them (the first) it needs to go on; the others are what the
-    /// step may want next.
+    /// step may want next, if it has not.
     pub(crate) fn missing(&self) -> (&[(u64, u32)], usize) {
         (&self.missing, self.missing_next)
     }
@@ -368,25 +368,31 @@ impl Scan {
         away: Away<'_>,
     ) -> bool {
         self.missing.clear();
-        for (copies, next) in [(&order[..batch], true), (&order[batch..], false)] {
-            for &key in copies {
-                let p = &self.pending[key as u32 as usize];
-                let part = &parts[p.part as usize];
-                if let Some(name) = part.away
-                    && !beyond(p.lower, self.limit)
-                    && !candidates.knows(part.rows[p.index as usize])
-                    && away(name, p.index).is_none()
-                {
-                    self.missing.push((name, p.index));
-                }
-            }
-            if next {
-                self.missing_next = self.missing.len();
-                if self.missing.is_empty() {
-                    return false;
-                }
+        for &key in &order[..batch] {
+            let p = &self.pending[key as u32 as usize];
+            let part = &parts[p.part as usize];
+            if let Some(name) = part.away
+                && !beyond(p.lower, self.limit)
+                && !candidates.knows(part.rows[p.index as usize])
+                && away(name, p.index).is_none()
+            {
+                self.missing.push((name, p.index));
             }
         }
+        self.missing_next = self.missing.len();
+        if self.missing.is_empty() {
+            return false;
+        }
+        for &key in &order[batch..] {
+            let p = &self.pending[key as u32 as usize];
+            if let Some(name) = parts[p.part as usize].away
+                && !beyond(p.lower, self.limit)
+            {
+                self.missing.push((name, p.index));
+            }
+        }
+        // Neighbours are read together.
+        self.missing[..self.missing_next].sort_unstable();
         true
     }
 

@@ -231,7 +231,7 @@ impl Searcher {
     }
 
     /// Rows of the wave whose refine codes were missing (name of the part, row of it), and how many of them, the first, are
-    /// needed to go on; the others are what the step may want next.
+    /// needed to go on; the others are what the step may want next, loaded or not.
     pub fn missing(&self) -> (&[(u64, u32)], usize) {
         self.scan.missing()
     }
