@@ -390,7 +390,8 @@ impl Collection {
         }
         self.replay(&now, &new).await?;
         self.view.store(Arc::new(new));
-        drop(guard);
+        // What only the old root has gives its room to the new one's.
+        drop((guard, now, old));
         self.warm_in_background();
         Ok(())
     }

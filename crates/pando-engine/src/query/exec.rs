@@ -160,10 +160,9 @@ async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<
         let root = plan.view.root.as_ref();
         match need {
             Need::Nothing => break,
-            Need::Groups(groups) => {
+            Need::Slots(wanted) => {
                 let root = root.ok_or_else(|| Error::internal("a search asks for leaves without a root"))?;
-                let blocks = root.load_groups(&groups).await?;
-                task.hold(groups.into_iter().zip(blocks).collect());
+                task.hold(root.load_slots(&wanted).await?)?;
             }
             Need::Vectors(rows) => {
                 let root = root.ok_or_else(|| Error::internal("a search asks for rows without a root"))?;

@@ -24,7 +24,7 @@ mod tests;
 pub use calibrate::{CalibrationSource, MarginTable, effort_for, margin_for};
 pub use candidates::Candidate;
 pub use frame::Frame;
-pub use leaf::{LeafPart, LeafSource, NoMask, RefinePart, RowMask};
+pub use leaf::{LeafPart, LeafSource, NoMask, RefinePart, RefineRow, RowMask};
 pub use nav::{Nav, NavBuilder, NavConstants, encode_nav_child, inner_r2};
 pub use rerank::Hit;
 pub use searcher::{Counters, DEFAULT_EPS0, Effort, NARROW_EPS0, SearchParams, Searcher, WIDE_EPS0};

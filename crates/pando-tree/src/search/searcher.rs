@@ -94,6 +94,8 @@ pub struct Searcher {
     scores: Vec<f32>,
     /// Leaves of the wave that are scanned.
     scanned: usize,
+    /// Where the step began in the wave whose end waits for refine codes.
+    unfinished: Option<usize>,
     /// Rank of the next leaf to scan.
     rank: usize,
     waves: u32,
@@ -139,7 +141,7 @@ impl Searcher {
         self.candidates.begin(params.k);
         self.rerank.begin(params.k);
         self.wave.clear();
-        self.scanned = 0;
+        (self.scanned, self.unfinished) = (0, None);
         (self.rank, self.waves, self.stopped) = (0, 0, false);
         self.kth_estimate = f32::INFINITY;
     }
@@ -163,7 +165,7 @@ impl Searcher {
         for (number, part) in parts.iter().enumerate() {
             self.scan.part(frame, &self.candidates, number, part, &[], mask);
         }
-        self.scan.end(frame, &mut self.candidates, parts);
+        let _ = self.scan.end(frame, &mut self.candidates, parts, &|_, _| None);
         self.update_estimate();
     }
 
@@ -213,17 +215,31 @@ impl Searcher {
         &self.scores
     }
 
-    /// Scans the leaves of the wave, in steps: after each, T is brought up to date and the rule is asked again.
+    /// Scans the leaves of the wave, in steps: after each, T is brought up to date and the rule is asked again. `false`: the
+    /// refine codes of [`Searcher::missing`] have to be loaded first; called again it goes on.
     pub fn scan_wave<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
         &mut self,
         nav: &Nav,
         leaves: &L,
         mask: &M,
-    ) {
+    ) -> bool {
         let margin = self.margin();
         self.rerank.pause(&mut self.candidates, margin);
-        while self.step(nav, leaves, mask) > 0 {}
+        loop {
+            match self.try_step(nav, leaves, mask) {
+                None => return false,
+                Some(0) => break,
+                Some(_) => {}
+            }
+        }
         self.end_wave();
+        true
+    }
+
+    /// Rows of the wave whose refine codes were missing (name of the part, row of it), and how many of them, the first, are
+    /// needed to go on; the others are what the step may want next, loaded or not.
+    pub fn missing(&self) -> (&[(u64, u32)], usize) {
+        self.scan.missing()
     }
 
     pub(crate) fn end_wave(&mut self) {
@@ -237,10 +253,60 @@ impl Searcher {
         leaves: &L,
         mask: &M,
     ) -> usize {
+        self.try_step(nav, leaves, mask).expect("all refine codes are in the parts")
+    }
+
+    /// [`Searcher::step`]; nothing if it needs [`Searcher::missing`].
+    fn try_step<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &L,
+        mask: &M,
+    ) -> Option<usize> {
+        let frame = nav.frame();
+        let mut parts = recycled(std::mem::take(&mut self.parts));
+        let first = match self.unfinished.take() {
+            Some(first) => {
+                for &leaf in &self.wave[first..self.scanned] {
+                    parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
+                }
+                first
+            }
+            None => {
+                let first = self.scanned;
+                self.scan_leaves(nav, leaves, mask, &mut parts);
+                first
+            }
+        };
+        let done = self.scanned - first;
+        let away = |name, index| leaves.refine_row(name, index);
+        let ended = match done {
+            0 => Some(false),
+            _ => self.scan.end(frame, &mut self.candidates, &parts, &away),
+        };
+        self.parts = recycled(parts);
+        let Some(any) = ended else {
+            self.unfinished = Some(first);
+            return None;
+        };
+        if any {
+            self.update_estimate();
+        }
+        self.rank += done;
+        Some(done)
+    }
+
+    /// The 1-bit scans of a step; `parts` is filled with what was scanned, and perhaps more.
+    fn scan_leaves<'a, L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &'a L,
+        mask: &M,
+        parts: &mut Vec<LeafPart<'a>>,
+    ) {
         let frame = nav.frame();
         let first = self.scanned;
         let last = self.wave.len().min(first + step_size(self.rank));
-        let mut parts = recycled(std::mem::take(&mut self.parts));
         let mut next = 0;
         let mut next_centroid: &[f32] = &[];
         if let Some(&leaf) = self.wave.get(first) {
@@ -269,14 +335,6 @@ impl Searcher {
             }
             self.scanned += 1;
         }
-        let done = self.scanned - first;
-        let any = done > 0 && self.scan.end(frame, &mut self.candidates, &parts);
-        self.parts = recycled(parts);
-        if any {
-            self.update_estimate();
-        }
-        self.rank += done;
-        done
     }
 
     /// Whether so many candidates wait that they should be measured (with [`Searcher::next_rerank`], until it is
