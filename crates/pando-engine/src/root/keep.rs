@@ -22,11 +22,13 @@ const CHUNK_BYTES: u64 = 2 << 20;
 const CHUNK_BATCHES: usize = 16;
 /// What slot tables and filled-up codes add to the bytes of a block, at most about 1/32: for the question whether all fits.
 const TABLES: u64 = 32;
+/// The part of the budget that vectors leave.
+const LEFT: u64 = 32;
 
 impl OpenRoot {
     /// Loads leaves, ids, refine codes and vectors into memory until all are there or the budget is full.
     pub async fn warm(&self) -> Result<()> {
-        if self.bytes_to_keep() > self.env.resident.limit().saturating_sub(self.env.resident.used()) {
+        if self.bytes_to_keep() > self.room_for_vectors() {
             // What does not stay will be read in parts: room for the checksums of parts, before the rest takes all.
             self.reserve_sums();
         }
@@ -35,6 +37,13 @@ impl OpenRoot {
             && self.keep_refine().await?
             && self.keep_vectors().await?;
         Ok(())
+    }
+
+    /// Bytes of the budget that vectors may still take: a little is left for what the next root has more of, which is worth
+    /// more, and which they would not make way for.
+    fn room_for_vectors(&self) -> u64 {
+        let limit = self.env.resident.limit();
+        (limit - limit / LEFT).saturating_sub(self.env.resident.used())
     }
 
     /// Bytes that it takes to keep all that is not kept yet.
@@ -200,7 +209,11 @@ impl OpenRoot {
                     continue;
                 }
                 let range = segment.side().vectors_range(batch);
-                let Some(reservation) = self.env.resident.reserve(range.end - range.start) else {
+                let bytes = range.end - range.start;
+                let Some(reservation) = Some(bytes)
+                    .filter(|bytes| *bytes <= self.room_for_vectors())
+                    .and_then(|bytes| self.env.resident.reserve(bytes))
+                else {
                     return Ok(false);
                 };
                 let read = segment.reader().range(range).await?;

@@ -1,7 +1,7 @@
 //! Refine codes that are not in memory: loaded when they are asked for, the search is the same.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Index, METRICS, sample, shape};
 use crate::search::{Effort, LeafPart, LeafSource, NoMask, RefineRow, SearchParams, Searcher};
@@ -10,7 +10,7 @@ use crate::search::{Effort, LeafPart, LeafSource, NoMask, RefineRow, SearchParam
 struct Away<'a> {
     index: &'a Index,
     every: u32,
-    loaded: RefCell<HashSet<(u64, u32)>>,
+    loaded: RefCell<BTreeSet<(u64, u32)>>,
 }
 
 impl Away<'_> {
