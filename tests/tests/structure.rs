@@ -159,3 +159,11 @@ fn manifests_are_complete() {
         }
     }
 }
+
+/// What `scripts/mutations` breaks is still there to be broken.
+#[test]
+fn mutations_have_their_places() {
+    let script = root().join("scripts/mutations");
+    let run = std::process::Command::new("python3").arg(script).arg("--list").output().expect("python3 runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}

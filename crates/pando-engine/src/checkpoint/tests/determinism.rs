@@ -39,9 +39,10 @@ async fn roots_do_not_depend_on_threads_memory_or_instructions() {
         assert_eq!(expected, roots(metric, 5, |log| around(log, 1, 64 * MIB)).await, "one thread, 64 MiB");
         // So little that new rows are staged on storage, and blocks are written a few at a time.
         assert_eq!(expected, roots(metric, 5, |log| around(log, 2, MIB / 4)).await, "a quarter of a MiB");
-        let scalar =
-            |log: &Log| Surroundings { kernels: Kernels::new(Simd::Scalar).unwrap(), ..around(log, 2, GIB) };
-        assert_eq!(expected, roots(metric, 5, scalar).await, "scalar kernels");
+        for kernels in Simd::ALL.into_iter().filter_map(|simd| Kernels::new(simd).ok()) {
+            let with = |log: &Log| Surroundings { kernels, ..around(log, 2, GIB) };
+            assert_eq!(expected, roots(metric, 5, with).await, "{kernels:?}");
+        }
     }
 }
 
