@@ -164,6 +164,11 @@ impl Catalog {
         let mut recorded = false;
         loop {
             let owner = self.owner(&create.name).await?;
+            if owner.uuid == Some(uuid) {
+                // An attempt of this very call, which came into effect after it was looked for.
+                self.open.write().remove(&create.name);
+                return self.get(&create.name).await;
+            }
             if let Some(owner) = owner.uuid
                 && !self.is_closed(owner).await?
             {
