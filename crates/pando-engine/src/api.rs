@@ -188,7 +188,7 @@ pub struct QueryRequest {
     /// Effort of an approximate search.
     pub effort: Effort,
     /// Width of the error bounds, in standard deviations; unless said 1.9, 1.6 for recall targets up to 0.96, 2.5
-    /// above 0.99.
+    /// above 0.99 and under dot.
     pub epsilon: Option<f32>,
 }
 

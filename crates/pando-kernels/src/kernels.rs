@@ -253,11 +253,7 @@ impl<'a> ExactQuery<'a> {
                 // The root of the product: equal vectors then have a distance of exactly 0.
                 let (dot, norm2) = self.kernels.dot_norm2_f64(self.q, x);
                 let norms = (self.norm2 * norm2).sqrt();
-                if norms > 0.0 {
-                    (1.0 - dot / norms).clamp(0.0, 2.0)
-                } else {
-                    1.0
-                }
+                if norms > 0.0 { (1.0 - dot / norms).clamp(0.0, 2.0) } else { 1.0 }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pando_tree::search::{DEFAULT_EPS0, Effort as TreeEffort, SearchParams, calibrate};
+use pando_tree::search::{Effort as TreeEffort, SearchParams, calibrate};
 use parking_lot::Mutex;
 
 use super::records::RecordReader;
@@ -135,10 +135,12 @@ fn effort(plan: &Plan) -> TreeEffort {
 }
 
 async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
-    let eps0 = plan.epsilon.unwrap_or_else(|| match plan.effort {
-        Effort::Leaves(_) => DEFAULT_EPS0,
-        Effort::RecallTarget(target) => calibrate::eps0_for(target),
-    });
+    let target = match plan.effort {
+        Effort::Leaves(_) => None,
+        Effort::RecallTarget(target) => Some(target),
+    };
+    let metric = plan.view.nav().frame().metric();
+    let eps0 = plan.epsilon.unwrap_or_else(|| calibrate::eps0_for(metric, target));
     let params = SearchParams { k: plan.top_k, eps0, effort: effort(plan) };
     let scratch = env.searchers.take();
     let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, scratch);

@@ -202,7 +202,8 @@ impl SearchTask {
                             scratch.rows.extend(hits.iter().map(|hit| hit.row));
                         } else {
                             let exact = &scratch.exact;
-                            let ranked = |hit: &Hit| Ranked { row: hit.row, distance: exact[hit.place as usize] };
+                            let ranked =
+                                |hit: &Hit| Ranked { row: hit.row, distance: exact[hit.place as usize] };
                             self.ranked.extend(hits.iter().map(ranked));
                         }
                         continue;

@@ -7,6 +7,7 @@
 //! is at least the number of the first leaf that holds it. The margin for a target is the quantile of these numbers at
 //! the target plus two standard errors. (INDEX_STUDY.md section 9, last paragraph.)
 
+use pando_kernels::Metric;
 use rayon::prelude::*;
 
 use super::leaf::{LeafSource, RowMask};
@@ -70,12 +71,14 @@ pub fn effort_for(table: Option<&MarginTable>, k: usize, target: f32, live: u64)
     }
 }
 
-/// Standard errors of the bounds for a recall target: what they lose is little beside what the target leaves.
-pub fn eps0_for(target: f32) -> f32 {
-    match target {
-        t if t <= 0.96 => NARROW_EPS0,
-        t if t <= 0.99 => DEFAULT_EPS0,
-        _ => WIDE_EPS0,
+/// Standard errors of the bounds for a recall target (none: a number of leaves was given): what they lose is little beside
+/// what the target leaves. Under dot always wide: with norms of many decades narrow ones lose much.
+pub fn eps0_for(metric: Metric, target: Option<f32>) -> f32 {
+    match (metric, target) {
+        (Metric::Dot, _) => WIDE_EPS0,
+        (_, Some(t)) if t <= 0.96 => NARROW_EPS0,
+        (_, Some(t)) if t > 0.99 => WIDE_EPS0,
+        _ => DEFAULT_EPS0,
     }
 }
 

@@ -29,6 +29,8 @@ const STEP: usize = 2;
 /// Leaves that the stopping rule does not apply to: a row's nearest leaf, which has it, comes first, so that it finds itself.
 /// With eight, collections that lie in tight clusters were searched further than was asked (docs/performance.md).
 const ALWAYS: usize = 4;
+/// [`ALWAYS`] under dot, where no leaf is nearest.
+const ALWAYS_DOT: usize = 8;
 /// Largest wave.
 const LARGEST_WAVE: usize = 512;
 
@@ -104,6 +106,8 @@ pub struct Searcher {
     kth_estimate: f32,
     /// Unit of the margin.
     unit: f32,
+    /// Leaves of the first step.
+    always: usize,
     scratch: Vec<u32>,
     /// Always empty: the memory of a step's list of parts.
     parts: Vec<LeafPart<'static>>,
@@ -125,6 +129,10 @@ impl Searcher {
         self.params = *params;
         self.rounding = frame.rounding();
         self.scan.begin(frame, query, params.k, params.eps0, params.effort == Effort::Full);
+        self.always = match frame.space() {
+            CodeSpace::L2 => ALWAYS,
+            CodeSpace::Ip => ALWAYS_DOT,
+        };
         self.unit = match frame.space() {
             CodeSpace::Ip if self.scan.norm() > 0.0 => self.scan.norm(),
             _ => 1.0,
@@ -199,7 +207,7 @@ impl Searcher {
             // Nothing is known of a NaN: it goes on.
             Effort::Margin(margin) => {
                 let excess = self.excess(score, self.kth_estimate);
-                !known || place < ALWAYS || excess <= margin || excess.is_nan()
+                !known || place < self.always || excess <= margin || excess.is_nan()
             }
             Effort::Full => true,
         }
@@ -306,7 +314,7 @@ impl Searcher {
     ) {
         let frame = nav.frame();
         let first = self.scanned;
-        let last = self.wave.len().min(first + step_size(self.rank));
+        let last = self.wave.len().min(first + step_size(self.rank, self.always));
         let mut next = 0;
         let mut next_centroid: &[f32] = &[];
         if let Some(&leaf) = self.wave.get(first) {
@@ -432,9 +440,9 @@ fn recycled<'a>(mut parts: Vec<LeafPart<'_>>) -> Vec<LeafPart<'a>> {
 }
 
 /// Leaves scanned with one T, from a given rank on: fixed by rank, like the waves.
-fn step_size(rank: usize) -> usize {
+fn step_size(rank: usize, always: usize) -> usize {
     match rank {
-        0 => ALWAYS,
+        0 => always,
         rank => (rank / 8).next_power_of_two().max(STEP),
     }
 }
