@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pando_format::{AlignedBytes, IdBlock, IdIndex, Rows, SegmentPayload};
-
-use crate::root::GroupBlocks;
+use pando_format::{
+    AlignedBytes, DecodedLeafBlock, DecodedRefineBlock, IdBlock, IdIndex, Rows, SegmentPayload,
+};
 
 /// A cached block. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Block {
-    /// Leaf and refine blocks of a group.
-    Group(Arc<GroupBlocks>),
+    /// A leaf block, or a slot of one alone.
+    Leaf(Arc<DecodedLeafBlock>),
+    /// A refine block, or a slot of one alone.
+    Refine(Arc<DecodedRefineBlock>),
     /// A page of a segment, or the byte range of a batch's ids.
     Bytes(Bytes),
     /// The vectors of a batch of a segment.

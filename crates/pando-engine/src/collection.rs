@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pando_format::{
-    CollectionRecord, Head, KeyRecord, Manifest, Nonce, Operation, RecordId, RootId, WindowEntry,
+    CollectionRecord, Head, HeadRoot, KeyRecord, Manifest, Nonce, Operation, RecordId, RootId, WindowEntry,
 };
 use pando_tree::search::Frame;
 use tokio::sync::{Mutex, Notify};
@@ -18,7 +18,7 @@ use crate::log::belief::{Belief, HeadFacts, Look, Window, believe};
 use crate::log::{Fetched, Write, Writer, fetch_entry, load_entry, newest_head, read_head};
 use crate::query::on_cpu;
 use crate::root::OpenRoot;
-use crate::rootio::{RootIo, damaged};
+use crate::rootio::{RootIo, damaged, stored};
 use crate::tail::{BodyRows, CodedRows, LoadedEntry, LogFacts, Prepared, Tail, body_rows};
 use crate::view::View;
 
@@ -84,9 +84,13 @@ impl Collection {
     pub async fn open(env: &Environment, record: CollectionRecord) -> Result<Arc<Self>> {
         let record = Arc::new(record);
         let io = RootIo::new(env.store.clone(), record.clone());
-        let head = newest_head(&env.store, record.uuid.0, 0).await?;
-        let view = match &head {
-            Some(head) => open_view(env, &io, head, None).await?,
+        let view = match newest_head(&env.store, record.uuid.0, 0).await? {
+            Some(mut head) => loop {
+                match open_view(env, &io, &head, None).await {
+                    Err(error) => head = newer(env, &record, &head, error).await?,
+                    view => break view?,
+                }
+            },
             None => empty_view(env, &record),
         };
         let collection = Arc::new_cyclic(|me| Self {
@@ -212,10 +216,19 @@ impl Collection {
     /// What the newest root remembers of entry `number`.
     pub(crate) async fn window_says(&self, number: u64, own: &Nonce) -> Result<Window> {
         let known = self.view().generation;
-        let Some(head) = newest_head(&self.env.store, self.record.uuid.0, known).await? else {
+        let Some(mut head) = newest_head(&self.env.store, self.record.uuid.0, known).await? else {
             return Ok(Window::Missing);
         };
-        let Some(root) = head.root else { return Ok(Window::Missing) };
+        loop {
+            let Some(root) = head.root else { return Ok(Window::Missing) };
+            match self.window_of(&root, number, own).await {
+                Err(error) => head = newer(&self.env, &self.record, &head, error).await?,
+                says => return says,
+            }
+        }
+    }
+
+    async fn window_of(&self, root: &HeadRoot, number: u64, own: &Nonce) -> Result<Window> {
         let (manifest, _) = self.io.manifest(root.depth, &root.root).await?;
         let holds = |entry: &&WindowEntry| (entry.first_sequence..=entry.last_sequence).contains(&number);
         let Some(entry) = manifest.window.iter().find(holds) else { return Ok(Window::Missing) };
@@ -226,7 +239,7 @@ impl Collection {
     /// Reads and applies entries up to the log's end. What is read counts as [`believe`] says.
     pub async fn catch_up(&self) -> Result<()> {
         let mut gap = None;
-        loop {
+        'log: loop {
             let from = self.view().tail.facts().sequence + 1;
             let reads: Vec<_> = (from..from + READ_AHEAD as u64)
                 .map(|sequence| fetch_entry(&self.env, self.record.uuid, sequence))
@@ -274,7 +287,10 @@ impl Collection {
                 let loaded = load_entry(&self.env, Arc::new(entry), self.dim()).await?;
                 let view = self.view();
                 let prepared = self.prepare(&view, &loaded).await;
-                self.apply(loaded, view, prepared).await?;
+                if let Err(error) = self.apply(loaded, view.clone(), prepared).await {
+                    self.renewed(&view, error).await?;
+                    continue 'log;
+                }
             }
             if !more && end {
                 return Ok(());
@@ -326,9 +342,18 @@ impl Collection {
         Ok(())
     }
 
-    /// Makes `head`'s root the one that queries read. Entries past it are applied to a new tail: most of them before the
-    /// switch holds anything up.
+    /// Makes `head`'s root the one that queries read, or that of a newer head, if `head`'s was collected meanwhile.
     pub async fn switch_to(&self, head: &Head) -> Result<()> {
+        let Err(error) = self.switch_to_this(head).await else { return Ok(()) };
+        let mut head = newer(&self.env, &self.record, head, error).await?;
+        while let Err(error) = self.switch_to_this(&head).await {
+            head = newer(&self.env, &self.record, &head, error).await?;
+        }
+        Ok(())
+    }
+
+    /// Entries past the root are applied to a new tail: most of them before the switch holds anything up.
+    async fn switch_to_this(&self, head: &Head) -> Result<()> {
         let old = self.view();
         if head.generation <= old.generation {
             return Ok(());
@@ -365,7 +390,8 @@ impl Collection {
         }
         self.replay(&now, &new).await?;
         self.view.store(Arc::new(new));
-        drop(guard);
+        // What only the old root has gives its room to the new one's.
+        drop((guard, now, old));
         self.warm_in_background();
         Ok(())
     }
@@ -419,23 +445,37 @@ impl Collection {
     /// What to say of an error of a read on `view`: when its root was collected meanwhile, that and not damage. `None`: the
     /// view was replaced, and the read begins again, if it may (`restart`).
     pub(crate) async fn explain(&self, view: &View, restart: bool, error: Error) -> Option<Error> {
-        if error.kind != ErrorKind::DataLoss {
-            return Some(error);
+        match self.is_gone(view, error).await {
+            Err(error) => Some(error),
+            Ok(()) if restart => self.catch_up().await.err(),
+            Ok(()) => Some(expired()),
         }
-        let Some(root) = &view.root else { return Some(error) };
+    }
+
+    /// After an error of work on `view`: `Ok` if that may be because its root was collected. Another view is the newest
+    /// then, and the work may begin again on it.
+    pub(crate) async fn renewed(&self, view: &View, error: Error) -> Result<()> {
+        if error.kind == ErrorKind::DataLoss && self.view().generation > view.generation {
+            return Ok(());
+        }
+        self.is_gone(view, error).await
+    }
+
+    /// Whether `error` came of the root of `view` having been collected. Switches to a newer one if so.
+    async fn is_gone(&self, view: &View, error: Error) -> Result<()> {
+        let Some(root) = view.root.as_ref().filter(|_| error.kind == ErrorKind::DataLoss) else {
+            return Err(error);
+        };
         let key = self.io.root_key(root.manifest().depth, &root.id());
-        match self.env.store.try_head(&key).await {
-            Ok(None) => {}
-            _ => return Some(error),
+        if self.env.store.try_head(&key).await.map_err(stored)?.is_some() {
+            return Err(error);
         }
-        if let Err(unclear) = self.catch_up_with_heads().await {
-            return Some(unclear);
+        let known = self.view().generation;
+        if let Some(head) = newest_head(&self.env.store, self.record.uuid.0, known).await? {
+            self.switch_to(&head).await?;
         }
-        if self.view().generation <= view.generation {
-            // The newest root is never collected: it was lost.
-            return Some(error);
-        }
-        if restart { None } else { Some(expired()) }
+        // The newest root is never collected: it was lost.
+        if self.view().generation > view.generation { Ok(()) } else { Err(error) }
     }
 
     fn warm_in_background(&self) {
@@ -570,6 +610,18 @@ async fn root_rows(
     }
     live.sort_unstable();
     Ok((found, live))
+}
+
+/// After an error of work on the root of `head`: the newest head, if there is a newer one, since that root may have been
+/// collected then. The newest root never is.
+async fn newer(env: &Environment, record: &CollectionRecord, head: &Head, error: Error) -> Result<Head> {
+    if error.kind != ErrorKind::DataLoss {
+        return Err(error);
+    }
+    match newest_head(&env.store, record.uuid.0, head.generation).await? {
+        Some(newest) if newest.generation > head.generation => Ok(newest),
+        _ => Err(error),
+    }
 }
 
 fn empty_view(env: &Environment, record: &CollectionRecord) -> View {

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gc;
 use crate::log::{Write, newest_head, read_head};
 use crate::query::{self, Place, Plan};
+use crate::rootio::damaged;
 use crate::settings::Settings;
 use crate::validate;
 use crate::view::View;
@@ -358,7 +359,6 @@ impl Engine {
         effort: Effort,
         progress: ProgressSink,
     ) -> Result<RecallReport> {
-        let (collection, view, token) = self.read(collection, Consistency::Strong, &At::Now).await?;
         let request = QueryRequest {
             collection: String::new(),
             vectors,
@@ -370,11 +370,18 @@ impl Engine {
             effort,
             epsilon: None,
         };
-        validate::query(&request, collection.dim(), collection.record.config.metric)?;
-        if request.vectors.is_empty() {
-            return Err(Error::invalid("NO_VECTORS", "recall needs at least one query vector"));
+        loop {
+            let (collection, view, token) = self.read(collection, Consistency::Strong, &At::Now).await?;
+            validate::query(&request, collection.dim(), collection.record.config.metric)?;
+            if request.vectors.is_empty() {
+                return Err(Error::invalid("NO_VECTORS", "recall needs at least one query vector"));
+            }
+            let (asked, progress) = (request.clone(), progress.clone());
+            match query::measure_recall(&self.env, view.clone(), token, asked, progress).await {
+                Err(error) => again(collection.explain(&view, true, error).await)?,
+                report => return report,
+            }
         }
-        query::measure_recall(&self.env, view, token, request, progress).await
     }
 
     /// Published roots, newest first.
@@ -419,13 +426,30 @@ impl Engine {
 
     /// Re-reads a root with the production decoders and checks every checksum and law 4.
     pub async fn verify(&self, collection: &str, at: At, progress: ProgressSink) -> Result<VerifyReport> {
-        let (collection, view, _) = self.read(collection, Consistency::Strong, &at).await?;
-        let Some(root) = &view.root else {
-            // Nothing was built yet: there is nothing to be wrong.
-            return Ok(VerifyReport { ok: true, root: None, records: 0, blocks: 0, problems: Vec::new() });
-        };
-        let around = compaction::surroundings(&self.env, &collection, progress);
-        crate::verify::verify(&around, root.manifest().depth, root.id()).await
+        loop {
+            let (collection, view, _) = self.read(collection, Consistency::Strong, &at).await?;
+            let Some(root) = &view.root else {
+                // Nothing was built yet: there is nothing to be wrong.
+                return Ok(VerifyReport {
+                    ok: true,
+                    root: None,
+                    records: 0,
+                    blocks: 0,
+                    problems: Vec::new(),
+                });
+            };
+            let around = compaction::surroundings(&self.env, &collection, progress.clone());
+            let report = crate::verify::verify(&around, root.manifest().depth, root.id()).await?;
+            if report.ok {
+                return Ok(report);
+            }
+            // What is missing may have been collected under way.
+            match collection.explain(&view, at == At::Now, damaged("verify: the root has problems")).await {
+                None => {}
+                Some(error) if error.kind == ErrorKind::DataLoss => return Ok(report),
+                Some(error) => return Err(error),
+            }
+        }
     }
 
     /// Drops all background work where it waits, as a crash of the process would; for simulations of it. Calls that are under

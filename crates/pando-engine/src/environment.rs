@@ -75,6 +75,19 @@ impl Reservation {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Holds `bytes` in all. `false`, and nothing changes, if there is no room for more.
+    pub fn resize(&mut self, bytes: u64) -> bool {
+        if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
+            let Some(mut more) = self.budget.reserve(more) else { return false };
+            // Its bytes are this one's now.
+            more.bytes = 0;
+        } else {
+            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+        }
+        self.bytes = bytes;
+        true
+    }
 }
 
 impl Drop for Reservation {
@@ -186,7 +199,12 @@ mod tests {
         assert!(budget.reserve(4).is_none());
         assert_eq!(budget.used(), 7);
         drop(first);
-        assert_eq!(budget.reserve(10).unwrap().bytes(), 10);
+        let mut all = budget.reserve(10).unwrap();
+        assert_eq!(all.bytes(), 10);
+        assert!(all.resize(4) && !all.resize(11) && all.resize(9));
+        assert_eq!((budget.used(), all.bytes()), (9, 9));
+        drop(all);
+        assert_eq!(budget.used(), 0);
         assert!(budget.reserve(u64::MAX).is_none());
     }
 }

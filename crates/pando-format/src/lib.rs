@@ -30,14 +30,14 @@ pub use aligned::AlignedBytes;
 pub use block::centroids::{Centroids, encode_centroids};
 pub use block::codes::{NodeCodes, NodeCodesParts, encode_node_codes};
 pub use block::leaf::{
-    DecodedLeafBlock, LeafSlot, RefineParts, SlotIndex, SlotKind, SlotParts, encode_leaf_block,
-    encode_refine_block,
+    DecodedLeafBlock, LeafSlot, RefineParts, SlotParts, encode_leaf_block, encode_refine_block,
 };
 pub use block::packed::{fill_up, packed_len};
-pub use block::refine::{DecodedRefineBlock, RefineSlot};
+pub use block::refine::{DecodedRefineBlock, RefineLayout, RefineSlot};
 pub use block::refs::{
     GroupBlock, InnerChild, LeafChild, LeafPlace, MAX_GROUP_BLOCKS, NodeChildren, NodeRefs,
 };
+pub use block::slots::{SlotIndex, SlotKind, SlotPlace};
 pub use deaths::DeathBlock;
 pub use envelope::{FORMAT_VERSION, Stored, StoredParts};
 pub use error::{FormatError, InputError, ObjectKind};

@@ -134,19 +134,21 @@ fn bytes(n: usize, seed: u64) -> Vec<u8> {
 }
 
 fn scan(k: &Kernels, d: usize, n: usize, planes: Planes) -> Seconds {
-    let packed = bytes(packed_len(n, d), 1);
+    // Blocks of a root begin at multiples of 64.
+    let unaligned = bytes(packed_len(n, d) + 64, 1);
+    let packed = &unaligned[unaligned.as_ptr().align_offset(64)..][..packed_len(n, d)];
     let query = ScanQuery::new(&noise(d, 2), planes);
     let (f_add, f_rescale, norm) = (noise(n, 3), noise(n, 4), noise(n, 5));
     let columns = BitColumns { f_add: &f_add, f_rescale: &f_rescale, norm: &norm };
     let terms = ScanTerms::new(CodeSpace::L2, &query, 2.5, 1.0, 1.0);
     let mut survivors = Vec::new();
-    k.scan_estimates(&query, &packed, columns, &terms, f32::INFINITY, &mut survivors);
+    k.scan_estimates(&query, packed, columns, &terms, f32::INFINITY, &mut survivors);
     let mut lower: Vec<f32> = survivors.iter().map(|s| s.lower).collect();
     lower.sort_by(f32::total_cmp);
     let threshold = lower[n / SURVIVORS];
     time(|| {
         survivors.clear();
-        k.scan_estimates(&query, black_box(&packed), columns, &terms, threshold, &mut survivors);
+        k.scan_estimates(&query, black_box(packed), columns, &terms, threshold, &mut survivors);
         black_box(&survivors);
     })
 }

@@ -142,6 +142,13 @@ impl Kernels {
         unsafe { (self.table.dot_f64)(a, b) }
     }
 
+    /// `dot_f64(a, b)` and `norm2_f64(b)` in one pass.
+    pub fn dot_norm2_f64(&self, a: &[f32], b: &[f32]) -> (f64, f64) {
+        assert_eq!(a.len(), b.len());
+        // SAFETY: as in l2.
+        unsafe { (self.table.dot_norm2_f64)(a, b) }
+    }
+
     /// `dot_f64(a, a)`.
     pub fn norm2_f64(&self, a: &[f32]) -> f64 {
         self.dot_f64(a, a)
@@ -244,9 +251,10 @@ impl<'a> ExactQuery<'a> {
             Metric::Dot => 0.0 - self.kernels.dot_f64(self.q, x),
             Metric::Cosine => {
                 // The root of the product: equal vectors then have a distance of exactly 0.
-                let norms = (self.norm2 * self.kernels.norm2_f64(x)).sqrt();
+                let (dot, norm2) = self.kernels.dot_norm2_f64(self.q, x);
+                let norms = (self.norm2 * norm2).sqrt();
                 if norms > 0.0 {
-                    (1.0 - self.kernels.dot_f64(self.q, x) / norms).clamp(0.0, 2.0)
+                    (1.0 - dot / norms).clamp(0.0, 2.0)
                 } else {
                     1.0
                 }

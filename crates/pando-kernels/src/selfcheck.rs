@@ -65,7 +65,8 @@ fn outputs(k: &Kernels, d: usize, rows: usize) -> Vec<u64> {
     let (x, y) = (&a[..d], &b[..d]);
     let (dot, norm2) = k.dot_norm2(x, y);
     floats(&mut out, &[k.l2(x, y), k.dot(x, y), dot, norm2]);
-    out.extend([k.l2_f64(x, y), k.dot_f64(x, y)].map(f64::to_bits));
+    let (dot, norm2) = k.dot_norm2_f64(x, y);
+    out.extend([k.l2_f64(x, y), k.dot_f64(x, y), dot, norm2].map(f64::to_bits));
     let mut values = vec![0.0; 13];
     k.l2_rows(x, &b, &mut values);
     floats(&mut out, &values);

@@ -67,6 +67,8 @@ pub(crate) struct Table {
     pub l2_f64: unsafe fn(&[f32], &[f32]) -> f64,
     /// (a, b), same length.
     pub dot_f64: unsafe fn(&[f32], &[f32]) -> f64,
+    /// (a, b), same length: a.b and b.b.
+    pub dot_norm2_f64: unsafe fn(&[f32], &[f32]) -> (f64, f64),
     /// (x, masks), same length, a multiple of 64.
     pub flip: unsafe fn(&mut [f32], &[u32]),
     /// (x, scale), length a power of two >= 64.

@@ -11,6 +11,7 @@
 //! * [`BlockCache`]: verified, decoded blocks within a budget of bytes.
 //! * [`conformance`]: what every backend must do, as functions for tests.
 
+mod at_hand;
 pub mod cache;
 mod clock;
 pub mod conformance;
@@ -25,6 +26,7 @@ mod retry;
 mod store;
 mod writer;
 
+pub use at_hand::AtHand;
 pub use cache::{BlockCache, BlockKey, CacheStats, Cached};
 pub use clock::{Clock, SystemClock};
 pub use counters::{Counters, KindCounters};

@@ -386,7 +386,8 @@ impl Store {
     }
 
     /// Lists a folder, in no order. What does not parse as a key is skipped. A listing may miss what is written
-    /// meanwhile, and is not retried: it ends with an error instead of passing for complete.
+    /// meanwhile, and is not retried: it ends with an error instead of passing for complete, also when storage falls
+    /// silent for longer than a read may take.
     pub fn list(&self, folder: &Folder) -> BoxStream<'static, Result<Listed>> {
         let kind = folder.kind();
         let path = match self.folder_path(folder) {
@@ -394,9 +395,18 @@ impl Store {
             Err(e) => return futures::stream::once(async { Err(e) }).boxed(),
         };
         self.inner.instruments.request(kind, Op::List);
-        let stream = self.inner.objects.list(Some(&path)).map_err(move |e| read_error(kind, e));
+        let found = self.inner.objects.list(Some(&path));
         let store = self.clone();
-        stream
+        // Over after the first silence.
+        let found = futures::stream::unfold(Some((found, store.clone())), move |state| async move {
+            let (mut found, store) = state?;
+            let options = &store.inner.options;
+            match within(&*options.clock, options.read_timeout, found.next()).await {
+                Some(next) => Some((next?.map_err(|e| read_error(kind, e)), Some((found, store)))),
+                None => Some((Err(StoreError::new(ErrorKind::Unavailable, kind, "no answer in time")), None)),
+            }
+        });
+        found
             .try_filter_map(move |meta| {
                 let listed = store.parse_location(&meta.location).map(|key| Listed {
                     key,

@@ -119,6 +119,13 @@ impl ObjectWriter {
     async fn drain(&mut self) -> Result<()> {
         let mut sink = self.sink.take().ok_or_else(|| interrupted(self.kind))?;
         let buffer = std::mem::take(&mut self.buffer);
+        if matches!(sink.target, Target::Memory(_)) {
+            // Nothing blocks; and a simulation, which has no disk, must not come upon a thread of real time.
+            let out = sink.write(&buffer);
+            (self.sink, self.buffer) = (Some(sink), buffer);
+            self.buffer.clear();
+            return out.map_err(|e| local_failure(self.kind, "write", &e));
+        }
         let work = tokio::task::spawn_blocking(move || {
             let out = sink.write(&buffer);
             (sink, buffer, out)

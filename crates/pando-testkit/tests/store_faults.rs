@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use pando_store::{
-    Clock, CreateOutcome, ErrorKind, Key, ObjectKind, PutOutcome, Series, Store, StoreOptions, conformance,
+    Clock, CreateOutcome, ErrorKind, Folder, Key, ObjectKind, PutOutcome, Series, Store, StoreOptions,
+    conformance,
 };
 use pando_testkit::{
     Failure, Fault, FaultOp, Faults, Gate, ManualClock, RandomFaults, Rule, damage, temp_dir,
@@ -85,6 +87,27 @@ async fn a_create_that_hangs_is_unclear_at_its_deadline() {
     clock.advance(Duration::from_millis(1));
     assert_eq!(create.await.unwrap().unwrap_err().kind(), ErrorKind::Unclear);
     assert_eq!(store.get(&entry(1)).await.unwrap(), BODY, "it was applied all the same");
+}
+
+#[tokio::test]
+async fn a_listing_without_an_answer_ends() {
+    let clock = ManualClock::shared();
+    let faults = Faults::new();
+    let options = StoreOptions { clock: clock.clone(), ..StoreOptions::default() };
+    let store = Store::new(faults.wrap_in_memory(), "", None, options.clone()).unwrap();
+    store.create_if_absent(&entry(1), BODY).await.unwrap();
+    let list =
+        |store: Store| async move { store.list(&Folder::Log(Uuid::from_u128(7))).collect::<Vec<_>>().await };
+    assert_eq!(list(store.clone()).await.len(), 1);
+    faults.add(Rule::new(Fault::HangAfter).op(FaultOp::List));
+    let list = tokio::spawn(list(store));
+    while clock.sleepers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(options.read_timeout);
+    let listed = list.await.unwrap();
+    assert_eq!(listed.len(), 1, "nothing after the error");
+    assert_eq!(listed[0].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]

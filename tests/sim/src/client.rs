@@ -309,7 +309,7 @@ impl Client {
             (0..n).map(|_| (id(self.dice.below(weather.ids)), vector(&self.dice, weather.dim))).collect();
         let call = self.world.calls.fetch_add(1, Ordering::Relaxed);
         let rows = rows(weather.dim, &records, call);
-        self.write(call, move |engine, key| {
+        self.write("upsert", call, move |engine, key| {
             let rows = rows.clone();
             async move { engine.upsert(NAME, rows, key).await }
         })
@@ -321,7 +321,7 @@ impl Client {
         let mut ids: Vec<_> =
             (0..self.dice.between(1, 20)).map(|_| id(self.dice.below(self.world.weather.ids))).collect();
         ids.push(mark(call));
-        self.write(call, move |engine, key| {
+        self.write("delete", call, move |engine, key| {
             let ids = ids.clone();
             async move { engine.delete_ids(NAME, ids, key).await }
         })
@@ -331,15 +331,17 @@ impl Client {
     /// A write; with a key, one whose outcome is unknown is repeated, perhaps elsewhere.
     async fn write<F: Future<Output = pando_engine::Result<WriteOutcome>> + Send + 'static>(
         &self,
+        what: &str,
         call: i64,
         write: impl Fn(Arc<Engine>, Option<String>) -> F,
     ) -> Verdict {
         let (history, weather) = (&self.world.history, &self.world.weather);
         let key = self.dice.chance(600).then(|| format!("key {call}"));
         let attempts = if key.is_some() { self.dice.between(1, 4) } else { 1 };
+        let what = format!("{what}, call {call}");
         history.begin(call);
         for _ in 0..attempts {
-            let outcome = self.node().call(|engine| write(engine, key.clone())).await;
+            let outcome = self.node().call(&what, |engine| write(engine, key.clone())).await;
             match outcome {
                 // The process died, or was dead.
                 None => tokio::time::sleep(Duration::from_millis(self.dice.between(10, 300))).await,
@@ -370,7 +372,7 @@ impl Client {
             (1, Some(token)) => Consistency::AtLeast(token),
             _ => Consistency::Strong,
         };
-        let outcome = self.node().call(|engine| async move {
+        let outcome = self.node().call("read", |engine| async move {
             let (history, weather) = (&world.history, &*world.weather);
             let mut at = At::Now;
             if dice.chance(150) {
@@ -409,7 +411,7 @@ impl Client {
         if let Some(engine) = self.node().engine()
             && let Some(Ok(answer)) = self
                 .node()
-                .call(|_| async move { engine.count(NAME, Consistency::Eventual, At::Now).await })
+                .call("count", |_| async move { engine.count(NAME, Consistency::Eventual, At::Now).await })
                 .await
         {
             *last = Some(answer.token);
@@ -418,7 +420,11 @@ impl Client {
     }
 
     async fn compact(&self) -> Verdict {
-        match self.node().call(|engine| async move { engine.compact(NAME, Arc::new(|_| {})).await }).await {
+        match self
+            .node()
+            .call("checkpoint", |engine| async move { engine.compact(NAME, Arc::new(|_| {})).await })
+            .await
+        {
             Some(Err(error)) => tolerable(&error, &self.world.weather, "checkpoint"),
             _ => Ok(()),
         }
@@ -426,7 +432,7 @@ impl Client {
 
     async fn verify(&self) -> Verdict {
         let verify = async |engine: Arc<Engine>| engine.verify(NAME, At::Now, Arc::new(|_| {})).await;
-        match self.node().call(verify).await {
+        match self.node().call("verify", verify).await {
             Some(Ok(report)) if !report.ok && !self.damages() => {
                 Err(format!("verify: {:?}", report.problems))
             }
@@ -442,7 +448,7 @@ impl Client {
             engine.collect_garbage(NAME, dry, Arc::new(|_| {})).await
         };
         let loose = self.world.loose.any();
-        match self.node().call(collect).await {
+        match self.node().call("garbage", collect).await {
             // A name that came too late stops sweeps until it is taken away.
             Some(Err(error)) if (loose || self.world.loose.any()) && error.kind == ErrorKind::DataLoss => {
                 Ok(())

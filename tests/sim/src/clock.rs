@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use pando_store::Clock;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// Simulated time.
@@ -22,8 +23,9 @@ impl SimClock {
         Self { start: Instant::now() }
     }
 
-    /// Time since the start.
+    /// Time since the start. Inside of the run's runtime: elsewhere tokio would tell real time.
     pub fn elapsed(&self) -> Duration {
+        assert!(Handle::try_current().is_ok(), "simulated time is asked for outside of the runtime");
         self.start.elapsed()
     }
 }

@@ -135,7 +135,7 @@ impl Keeper {
     /// Some root that is listed as readable.
     async fn some_root(&self) -> Verdict<Option<RootRef>> {
         let node = self.dice.pick(&self.world.nodes);
-        match node.call(|engine| async move { engine.list_roots(NAME).await }).await {
+        match node.call("roots", |engine| async move { engine.list_roots(NAME).await }).await {
             Some(Ok(roots)) => {
                 let roots: Vec<_> = roots.into_iter().filter(|root| root.readable).collect();
                 let pick = |root: &RootDescription| RootRef {
@@ -261,7 +261,7 @@ impl Keeper {
             }
         };
         let wrong = |error: &dyn std::fmt::Debug| Err(format!("keeper: {root:?}, which is held: {error:?}"));
-        match self.dice.pick(&self.world.nodes).call(read).await {
+        match self.dice.pick(&self.world.nodes).call("read of a held root", read).await {
             None => Ok(()),
             Some(Ok(verdict)) => verdict.or_else(|error| wrong(&error)),
             Some(Err(error)) => match tolerable(&error, &self.world.weather, "read of a held root") {

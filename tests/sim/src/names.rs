@@ -67,7 +67,8 @@ impl Names {
         match step {
             0 => {
                 let create = CreateCollection::new(NAME, dim as u32, metric);
-                let outcome = node.call(|engine| async move { engine.create_collection(create).await }).await;
+                let outcome =
+                    node.call("create", |engine| async move { engine.create_collection(create).await }).await;
                 match (outcome, &self.known) {
                     (Some(Ok(_)), Known::There(_)) => return self.wrong("created though it was there", &()),
                     (Some(Ok(_)), _) => self.known = Known::There(Some(BTreeSet::new())),
@@ -79,23 +80,28 @@ impl Names {
                     (None, _) => self.unless_there(),
                 }
             }
-            1 => match node.call(|engine| async move { engine.delete_collection(NAME).await }).await {
-                Some(Ok(())) if matches!(self.known, Known::Gone) => {
-                    return self.wrong("deleted though it was gone", &());
+            1 => {
+                match node.call("drop", |engine| async move { engine.delete_collection(NAME).await }).await {
+                    Some(Ok(())) if matches!(self.known, Known::Gone) => {
+                        return self.wrong("deleted though it was gone", &());
+                    }
+                    Some(Ok(())) => self.known = Known::Gone,
+                    Some(Err(error)) if error.kind == ErrorKind::NotFound => self.absent(&error)?,
+                    Some(Err(error)) => {
+                        tolerable(&error, &self.world.weather, "delete a collection")?;
+                        self.unless_gone();
+                    }
+                    None => self.unless_gone(),
                 }
-                Some(Ok(())) => self.known = Known::Gone,
-                Some(Err(error)) if error.kind == ErrorKind::NotFound => self.absent(&error)?,
-                Some(Err(error)) => {
-                    tolerable(&error, &self.world.weather, "delete a collection")?;
-                    self.unless_gone();
-                }
-                None => self.unless_gone(),
-            },
+            }
             2 => {
                 let ids: Vec<RecordId> = (0..3).map(|_| id(self.dice.below(50))).collect();
                 let records: Vec<_> = ids.iter().map(|id| (id.clone(), vector(&self.dice, dim))).collect();
                 let rows = rows(dim, &records, 0);
-                match node.call(|engine| async move { engine.upsert(NAME, rows, None).await }).await {
+                match node
+                    .call("names: upsert", |engine| async move { engine.upsert(NAME, rows, None).await })
+                    .await
+                {
                     Some(Ok(_)) if matches!(self.known, Known::Gone) => {
                         return self.wrong("written though it was gone", &());
                     }
@@ -113,8 +119,9 @@ impl Names {
                 }
             }
             3 => {
-                let count =
-                    node.call(|engine| async move { engine.count(NAME, Consistency::Strong, At::Now).await });
+                let count = node.call("names: count", |engine| async move {
+                    engine.count(NAME, Consistency::Strong, At::Now).await
+                });
                 match (count.await, &self.known) {
                     (Some(Ok(_)), Known::Gone) => return self.wrong("counted though it was gone", &()),
                     (Some(Ok(answer)), Known::There(Some(records)))
@@ -127,7 +134,7 @@ impl Names {
                     _ => {}
                 }
             }
-            _ => match node.call(|engine| async move { engine.list_collections().await }).await {
+            _ => match node.call("list", |engine| async move { engine.list_collections().await }).await {
                 Some(Ok(names)) => {
                     let listed = names.iter().any(|name| name == NAME);
                     match (&self.known, listed) {

@@ -32,7 +32,7 @@ pub struct Node {
 struct Running {
     engine: Option<Arc<Engine>>,
     /// Calls that run in it, and die with it.
-    calls: Vec<JoinHandle<()>>,
+    calls: Vec<(String, JoinHandle<()>)>,
 }
 
 impl Node {
@@ -108,8 +108,8 @@ impl Node {
         let Some(engine) = engine else { return };
         self.storage.note(&format!("node {} dies", self.number));
         engine.crash();
-        calls.iter().for_each(JoinHandle::abort);
-        for call in calls {
+        calls.iter().for_each(|(_, call)| call.abort());
+        for (_, call) in calls {
             let _ = call.await;
         }
         engine.shutdown().await;
@@ -118,15 +118,30 @@ impl Node {
     /// Runs a call in the process; `None` when the process dies first, or is not running.
     pub async fn call<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
+        what: &str,
         call: impl FnOnce(Arc<Engine>) -> F,
     ) -> Option<T> {
         let (send, receive) = tokio::sync::oneshot::channel();
+        let what = format!("node {}: {what} from {:?}", self.number, self.clock.elapsed());
+        self.storage.note(&what);
         {
             let mut running = self.running.lock();
             let work = call(running.engine.clone()?);
-            running.calls.retain(|call| !call.is_finished());
-            running.calls.push(tokio::spawn(async move { drop(send.send(work.await)) }));
+            running.calls.retain(|(_, call)| !call.is_finished());
+            let (storage, end) = (self.storage.clone(), format!("ended: {what}"));
+            let work = async move {
+                let answer = work.await;
+                storage.note(&end);
+                drop(send.send(answer));
+            };
+            running.calls.push((what, tokio::spawn(work)));
         }
         receive.await.ok()
+    }
+
+    /// Calls that wait for an answer.
+    pub fn unanswered(&self) -> Vec<String> {
+        let running = self.running.lock();
+        running.calls.iter().filter(|(_, call)| !call.is_finished()).map(|(what, _)| what.clone()).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pando_coordination::{Coordinator, InProcess};
@@ -53,12 +53,19 @@ const LONGEST: Duration = Duration::from_secs(8_000);
 
 /// Runs a seed. `show` prints every request.
 pub fn simulate(seed: u64, show: bool) -> Ending {
+    let strayed = Arc::new(AtomicBool::new(false));
+    let stray = strayed.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
+        // The only threads that this runtime starts are those of `spawn_blocking`, which the seed does not order.
+        .on_thread_start(move || stray.store(true, Ordering::Relaxed))
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime of one thread");
-    let out = runtime.block_on(run(seed, show));
+    let mut out = runtime.block_on(run(seed, show));
+    if strayed.load(Ordering::Relaxed) {
+        out.wrong.push("something ran on a thread that the seed does not order".into());
+    }
     // Requests that were never answered.
     runtime.shutdown_background();
     out
@@ -87,11 +94,14 @@ async fn run(seed: u64, show: bool) -> Ending {
         time: 0,
         happened: BTreeMap::new(),
     };
-    let story = story(seed, &weather, &storage, clock, nodes, &mut ending);
+    let story = story(seed, &weather, &storage, clock, nodes.clone(), &mut ending);
     match tokio::time::timeout(LONGEST, story).await {
         Ok(Ok(())) => {}
         Ok(Err(wrong)) => ending.wrong.push(wrong),
-        Err(_) => ending.wrong.push("the run is stuck".into()),
+        Err(_) => {
+            let calls: Vec<String> = nodes.iter().flat_map(Node::unanswered).collect();
+            ending.wrong.push(format!("the run is stuck; without an answer: {calls:?}"));
+        }
     }
     ending.wrong.extend(storage.violations());
     (ending.requests, ending.trace) = storage.trace();

@@ -203,11 +203,16 @@ enum Repeat {
 async fn repeated(collection: &Arc<Collection>, key: &str, write: &Write) -> Result<Repeat> {
     let write = write.clone();
     let hash = on_cpu(&collection.env.cpu, move || write.hash()).await??;
-    let view = collection.view();
-    let in_tail = view.tail.read().key(key).cloned();
-    let found = match in_tail {
-        Some(found) => Some(found),
-        None => collection.key_in_root(&view, key).await?,
+    let found = loop {
+        let view = collection.view();
+        let in_tail = view.tail.read().key(key).cloned();
+        if in_tail.is_some() {
+            break in_tail;
+        }
+        match collection.key_in_root(&view, key).await {
+            Err(error) => collection.renewed(&view, error).await?,
+            in_root => break in_root?,
+        }
     };
     match found {
         None => Ok(Repeat::Fresh(hash)),
@@ -241,7 +246,10 @@ async fn attempt(
     if facts.sequence != position {
         return Ok(Step::Again);
     }
-    let outcomes = outcomes(collection, admitted, facts.sequence).await?;
+    let outcomes = match outcomes(collection, admitted, facts.sequence).await {
+        Err(error) => return collection.renewed(&view, error).await.map(|()| Step::Again),
+        outcomes => outcomes?,
+    };
     let writes: Vec<Write> = admitted.iter().map(|a| a.call.write.clone()).collect();
     let (dim, aim, random) = (collection.dim(), facts.sequence, env.random.clone());
     let mut contents =
@@ -265,9 +273,11 @@ async fn attempt(
     match put? {
         Verdict::Written => {
             let applied = async {
-                collection.apply(loaded, view, prepared).await?;
+                if let Err(error) = collection.apply(loaded, view.clone(), prepared).await {
+                    collection.renewed(&view, error).await?;
+                }
                 if collection.view().tail.facts().sequence < sequence {
-                    // It was folded into a root before it was applied here.
+                    // It was folded into a root before it was applied here, or the root was collected.
                     collection.catch_up_with_heads().await?;
                 }
                 Ok::<(), Error>(())

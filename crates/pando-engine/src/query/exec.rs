@@ -135,8 +135,11 @@ fn effort(plan: &Plan) -> TreeEffort {
 }
 
 async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<(Vec<Ranked>, Work)> {
-    let params =
-        SearchParams { k: plan.top_k, eps0: plan.epsilon.unwrap_or(DEFAULT_EPS0), effort: effort(plan) };
+    let eps0 = plan.epsilon.unwrap_or_else(|| match plan.effort {
+        Effort::Leaves(_) => DEFAULT_EPS0,
+        Effort::RecallTarget(target) => calibrate::eps0_for(target),
+    });
+    let params = SearchParams { k: plan.top_k, eps0, effort: effort(plan) };
     let scratch = env.searchers.take();
     let mut task = SearchTask::new(plan.view.clone(), plan.position, query, params, scratch);
     loop {
@@ -157,10 +160,9 @@ async fn approximate(env: &Environment, plan: &Plan, query: Vec<f32>) -> Result<
         let root = plan.view.root.as_ref();
         match need {
             Need::Nothing => break,
-            Need::Groups(groups) => {
+            Need::Slots(wanted) => {
                 let root = root.ok_or_else(|| Error::internal("a search asks for leaves without a root"))?;
-                let blocks = root.load_groups(&groups).await?;
-                task.hold(groups.into_iter().zip(blocks).collect());
+                task.hold(root.load_slots(&wanted).await?)?;
             }
             Need::Vectors(rows) => {
                 let root = root.ok_or_else(|| Error::internal("a search asks for rows without a root"))?;

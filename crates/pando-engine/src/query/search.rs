@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use pando_kernels::{ExactQuery, prefetch};
-use pando_tree::search::{Counters, Nav, RowMask, SearchParams, Searcher};
+use pando_tree::search::{Counters, Effort, Hit, Nav, RowMask, SearchParams, Searcher};
 
-use crate::root::{GroupBlocks, OpenRoot, RowVectors, WaveLeaves, WaveView};
+use crate::error::Result;
+use crate::root::{Files, Loaded, OpenRoot, RowVectors, Wanted, WaveLeaves, WaveView};
 use crate::tail::TailReader;
 use crate::view::View;
 
 /// What a search needs before it can go on.
 #[derive(Debug)]
 pub enum Need {
-    /// Blocks of these groups of the root.
-    Groups(Vec<u32>),
+    /// Slots of leaf and refine blocks of the root.
+    Slots(Wanted),
     /// Vectors of these root rows.
     Vectors(Vec<u64>),
     /// Vectors of these tail rows (row, body, place in it), read again from the log.
@@ -51,6 +52,9 @@ pub struct Scratch {
     leaves: WaveLeaves,
     rows: Vec<u64>,
     distances: Vec<f32>,
+    /// f64 distances of all rows measured so far, but for full effort, which measures many more than it ranks.
+    exact: Vec<f64>,
+    loaded: RowVectors,
     /// Always empty: the memory of the list of vectors that are being measured.
     vectors: Vec<&'static [f32]>,
 }
@@ -73,8 +77,6 @@ pub struct SearchTask {
     phase: Phase,
     /// No leaf is left to scan.
     scanned: bool,
-    /// Blocks loaded for this wave: here whatever the cache does meanwhile.
-    held: Vec<(u32, Arc<GroupBlocks>)>,
     /// Vectors loaded for the rows that are being measured.
     vectors: RowVectors,
     /// The vectors were loaded for the rows that are being measured: what else these rows need is added to them.
@@ -108,9 +110,11 @@ impl SearchTask {
         params: SearchParams,
         mut scratch: Box<Scratch>,
     ) -> Self {
-        let vectors = RowVectors::new(query.len());
+        let mut vectors = std::mem::take(&mut scratch.loaded);
+        vectors.reset(query.len());
         // A search that was given up leaves its marks.
         scratch.wave.clear();
+        scratch.leaves.clear();
         scratch.rows.clear();
         Self {
             view,
@@ -120,7 +124,6 @@ impl SearchTask {
             scratch,
             phase: Phase::Begin,
             scanned: false,
-            held: Vec::new(),
             vectors,
             gathering: false,
             ranked: Vec::new(),
@@ -135,11 +138,13 @@ impl SearchTask {
         let root = view.root.as_deref();
         let nav = view.nav();
         let mask = Mask { root, tail: &tail, position: self.position };
+        let mut files = Files::default();
         loop {
             let scratch = &mut *self.scratch;
             match self.phase {
                 Phase::Begin => {
                     scratch.searcher.begin(nav, &self.query, &self.params);
+                    scratch.exact.clear();
                     self.tail_rows = tail.rows_up_to(self.position) as u64;
                     if self.tail_rows > 0 {
                         let mean = view.tail.frame().mean();
@@ -155,14 +160,25 @@ impl SearchTask {
                         (self.phase, self.scanned) = (Phase::Rerank, true);
                         continue;
                     };
-                    if let Err(missing) = root.gather(&scratch.wave, &self.held, &mut scratch.leaves) {
-                        return Need::Groups(missing);
+                    let refine = self.params.effort != Effort::Full;
+                    if let Err(missing) = root.gather(&scratch.wave, refine, &mut files, &mut scratch.leaves)
+                    {
+                        return Need::Slots(missing);
                     }
-                    let wave =
-                        WaveView { table: root.groups(), group_of: root.group_of(), wave: &scratch.leaves };
-                    scratch.searcher.scan_wave(nav, &wave, &mask);
+                    loop {
+                        let (table, group_of) = (root.groups(), root.group_of());
+                        let wave = WaveView { table, group_of, wave: &scratch.leaves };
+                        if scratch.searcher.scan_wave(nav, &wave, &mask) {
+                            break;
+                        }
+                        let (rows, next) = scratch.searcher.missing();
+                        if !root.rows_at_hand(&rows[..next], &mut files, &mut scratch.leaves) {
+                            // Storage is asked once for all that the step may want.
+                            return Need::Slots(OpenRoot::slots_of(rows, &scratch.leaves));
+                        }
+                    }
                     scratch.wave.clear();
-                    self.held.clear();
+                    scratch.leaves.clear();
                     if scratch.searcher.should_rerank() {
                         self.phase = Phase::Rerank;
                     }
@@ -177,10 +193,21 @@ impl SearchTask {
                     }
                     if scratch.rows.is_empty() {
                         self.phase = Phase::Rank;
-                        scratch.rows.extend(scratch.searcher.finish().iter().map(|hit| hit.row));
+                        let hits = scratch.searcher.finish();
+                        // Ids are wanted next.
+                        if let Some(root) = root {
+                            hits.iter().for_each(|hit| root.prefetch_id(hit.row));
+                        }
+                        if self.params.effort == Effort::Full {
+                            scratch.rows.extend(hits.iter().map(|hit| hit.row));
+                        } else {
+                            let exact = &scratch.exact;
+                            let ranked = |hit: &Hit| Ranked { row: hit.row, distance: exact[hit.place as usize] };
+                            self.ranked.extend(hits.iter().map(ranked));
+                        }
                         continue;
                     }
-                    match self.measure(root, &tail, nav) {
+                    match self.measure(root, &tail, nav, &mut files) {
                         Need::Nothing => {}
                         need => return need,
                     }
@@ -189,26 +216,45 @@ impl SearchTask {
                     self.gathering = false;
                 }
                 Phase::Rank => {
-                    return self.rank(root, &tail);
+                    let need = match self.params.effort {
+                        Effort::Full => self.rank(root, &tail, &mut files),
+                        _ => Need::Nothing,
+                    };
+                    return need;
                 }
             }
         }
     }
 
-    /// Exact f32 distances of the rows asked for, if all vectors are at hand.
-    fn measure(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>, nav: &Nav) -> Need {
+    /// Exact distances of the rows asked for, if all vectors are at hand.
+    fn measure<'a>(
+        &mut self,
+        root: Option<&'a OpenRoot>,
+        tail: &TailReader<'_>,
+        nav: &Nav,
+        files: &mut Files<'a>,
+    ) -> Need {
         let frame = nav.frame();
-        let measured = self.with_vectors(root, tail, |scratch, _, vectors| {
+        let full = self.params.effort == Effort::Full;
+        let measured = self.with_vectors(root, tail, files, |scratch, query, vectors| {
             for vector in vectors.iter().take(PREFETCH_AHEAD) {
                 prefetch(vector);
             }
             scratch.distances.clear();
-            let query = scratch.searcher.prepared_query();
+            let prepared = scratch.searcher.prepared_query();
+            let query = ExactQuery::new(frame.kernels(), frame.metric(), query);
             for (at, vector) in vectors.iter().enumerate() {
                 if let Some(ahead) = vectors.get(at + PREFETCH_AHEAD) {
                     prefetch(ahead);
                 }
-                scratch.distances.push(frame.exact(query, vector));
+                if full {
+                    scratch.distances.push(frame.exact(prepared, vector));
+                } else {
+                    // Most rows that are measured are ranked: f64 at once costs less than a second look.
+                    let distance = query.distance(vector);
+                    scratch.exact.push(distance);
+                    scratch.distances.push(frame.exact_of(distance));
+                }
             }
         });
         let Err(mut missing) = measured else { return Need::Nothing };
@@ -220,17 +266,13 @@ impl SearchTask {
         missing.need()
     }
 
-    /// f64 distances of the last rows.
-    fn rank(&mut self, root: Option<&OpenRoot>, tail: &TailReader<'_>) -> Need {
+    /// f64 distances of the last rows of a search at full effort.
+    fn rank<'a>(&mut self, root: Option<&'a OpenRoot>, tail: &TailReader<'_>, files: &mut Files<'a>) -> Need {
         let view = self.view.clone();
         let frame = view.tail.frame();
         let mut ranked = std::mem::take(&mut self.ranked);
         ranked.clear();
-        let done = self.with_vectors(root, tail, |scratch, query, vectors| {
-            // Ids are wanted next.
-            if let Some(root) = root {
-                scratch.rows.iter().for_each(|row| root.prefetch_id(*row));
-            }
+        let done = self.with_vectors(root, tail, files, |scratch, query, vectors| {
             let exact = ExactQuery::new(frame.kernels(), frame.metric(), query);
             let rows = scratch.rows.iter().zip(vectors);
             ranked.extend(rows.map(|(row, vector)| Ranked { row: *row, distance: exact.distance(vector) }));
@@ -244,15 +286,15 @@ impl SearchTask {
 
     /// Calls `then` with the scratch memory, the query and the vectors of the rows asked for, if memory and cache have them
     /// all; says which they have not.
-    fn with_vectors(
+    fn with_vectors<'a>(
         &mut self,
-        root: Option<&OpenRoot>,
+        root: Option<&'a OpenRoot>,
         tail: &TailReader<'_>,
+        files: &mut Files<'a>,
         mut then: impl FnMut(&mut Scratch, &[f32], &[&[f32]]),
     ) -> Result<(), Missing> {
-        let mut missing = Missing::default();
-        // What the cache has is copied after the first look.
-        for _ in 0..2 {
+        // What the cache and the operating system have is copied after the first look.
+        for look in 0..2 {
             let scratch = &mut *self.scratch;
             let mut vectors = recycled(std::mem::take(&mut scratch.vectors));
             let all = at_hand(&scratch.rows, root, tail, &self.vectors, &mut vectors);
@@ -263,28 +305,29 @@ impl SearchTask {
             if all {
                 return Ok(());
             }
-            for row in &scratch.rows {
-                if missing.find(*row, root, tail, &self.vectors).is_some()
-                    || missing.tail.last().is_some_and(|t| t.0 == *row)
-                {
-                    continue;
-                }
-                // Damage is found again, and reported, by the load.
-                if root.is_some_and(|root| root.copy_cached(*row, &mut self.vectors).unwrap_or(false)) {
-                    missing.vectors.pop();
+            if look == 0
+                && let Some(root) = root
+            {
+                root.copy_at_hand(&scratch.rows, files, &mut self.vectors);
+                for row in scratch.rows.iter().filter(|row| !tail.is_tail_row(**row)) {
+                    // Damage is found again, and reported, by the load.
+                    let _ = root.copy_cached(*row, &mut self.vectors);
                 }
             }
-            if !missing.is_empty() {
-                break;
-            }
+        }
+        let mut missing = Missing::default();
+        for row in &self.scratch.rows {
+            missing.find(*row, root, tail, &self.vectors);
         }
         Err(missing)
     }
 
-    /// Takes blocks that were loaded for [`Need::Groups`], beside those that the wave has: what the cache had at first it may
-    /// have dropped for them, and has to be loaded, too.
-    pub fn hold(&mut self, blocks: Vec<(u32, Arc<GroupBlocks>)>) {
-        self.held.extend(blocks);
+    /// Takes slots that were loaded for [`Need::Slots`], beside those that the wave has.
+    pub fn hold(&mut self, loaded: Loaded) -> Result<()> {
+        match self.view.root.as_deref() {
+            Some(root) => root.hold(loaded, &mut self.scratch.leaves),
+            None => Ok(()),
+        }
     }
 
     /// Takes vectors that were loaded for [`Need::Vectors`] or [`Need::TailVectors`]. Rows that need both keep the first
@@ -298,7 +341,8 @@ impl SearchTask {
     }
 
     /// Ends the search.
-    pub fn finish(self) -> Found {
+    pub fn finish(mut self) -> Found {
+        self.scratch.loaded = self.vectors;
         let counters = self.scratch.searcher.counters();
         Found { ranked: self.ranked, counters, tail_rows: self.tail_rows, scratch: self.scratch }
     }
@@ -342,10 +386,6 @@ struct Missing {
 }
 
 impl Missing {
-    fn is_empty(&self) -> bool {
-        self.vectors.is_empty() && self.tail.is_empty()
-    }
-
     fn find<'a>(
         &mut self,
         row: u64,

@@ -1,13 +1,13 @@
-//! Opening a root: its nodes, tables and dead rows, and filling memory with its leaves and vectors afterwards.
+//! Opening a root: its nodes, tables and dead rows.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pando_format::{BlockRef, GroupBlock, Manifest, NodeChildren, RootId, TreeInfo};
 use pando_tree::search::calibrate::{self, MarginTable};
 use pando_tree::search::{Frame, Nav, NavBuilder};
 
-use super::{GroupBlocks, GroupEntry, OpenRoot, SegmentData};
+use super::{GroupEntry, OpenRoot, SegmentData};
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::rootio::{NodeLevels, RootIo, damaged};
@@ -74,24 +74,6 @@ impl OpenRoot {
         }
         Some(table)
     }
-
-    /// Loads leaves and vectors into memory until all are there or the budget is full. Leaves first: every search reads
-    /// them.
-    pub async fn warm(&self) -> Result<()> {
-        for group in 0..self.groups.len() as u32 {
-            if !self.keep_group(group).await? {
-                return Ok(());
-            }
-        }
-        for segment in (0..self.segments.len()).rev() {
-            for batch in 0..self.segments[segment].side().batches.len() {
-                if !self.keep_batch(segment, batch).await? {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Kernels, rotation and mean of a root; of a collection without a tree: no mean.
@@ -135,11 +117,9 @@ fn navigation(frame: Arc<Frame>, nodes: &NodeLevels) -> Result<Nav> {
 }
 
 fn groups(tree: &TreeInfo, nodes: NodeLevels, previous: Option<&OpenRoot>) -> Result<Vec<GroupEntry>> {
-    let mut kept: HashMap<BlockRef, (&[GroupBlock], &Arc<GroupBlocks>)> = HashMap::new();
+    let mut known: HashMap<BlockRef, &GroupEntry> = HashMap::new();
     for entry in previous.iter().flat_map(|root| &root.groups) {
-        if let Some(blocks) = entry.resident.get() {
-            kept.insert(newest(&entry.blocks)?, (&entry.blocks, blocks));
-        }
+        known.insert(newest(&entry.blocks)?, entry);
     }
     let mut out = Vec::with_capacity(nodes.groups().len());
     let mut first_leaf = 0u32;
@@ -147,15 +127,14 @@ fn groups(tree: &TreeInfo, nodes: NodeLevels, previous: Option<&OpenRoot>) -> Re
         let NodeChildren::Group { blocks, leaves } = &node.refs.children else {
             return Err(damaged("tree: a group is an inner node"));
         };
-        let resident = OnceLock::new();
-        if let Some((same, have)) = kept.get(&newest(blocks)?)
-            && same == blocks
-        {
-            let _ = resident.set((*have).clone());
-        }
+        // What is kept of the same blocks is taken over.
+        let same = known.get(&newest(blocks)?).filter(|entry| entry.blocks == *blocks);
+        let (leaf, refine, maps) = same.map_or_else(Default::default, |entry| {
+            (entry.leaf.clone(), entry.refine.clone(), entry.maps.clone())
+        });
         let leaves: Vec<_> = leaves.iter().map(|leaf| (leaf.parts.clone(), 0)).collect();
         let count = leaves.len() as u32;
-        out.push(GroupEntry { blocks: blocks.clone(), first_leaf, leaves, resident });
+        out.push(GroupEntry { blocks: blocks.clone(), first_leaf, leaves, leaf, refine, maps });
         first_leaf += count;
     }
     if u64::from(first_leaf) != tree.leaves {

@@ -28,8 +28,8 @@ impl OpenRoot {
         let Some((segment, position)) = self.locate(row) else { return };
         let segment = &self.segments[segment];
         let (batch, index) = segment.side().batch_of(position);
-        if let Some(kept) = segment.kept(batch)
-            && let Some(id) = kept.ids.get(segment.side().id_hint(batch, index)..)
+        if let Some(ids) = segment.ids(batch)
+            && let Some(id) = ids.get(segment.side().id_hint(batch, index)..)
         {
             pando_kernels::prefetch(&id[..id.len().min(1)]);
         }
@@ -39,8 +39,8 @@ impl OpenRoot {
     pub fn id_at_hand(&self, row: u64) -> Result<Option<RecordId>> {
         let (segment, batch, index) = self.place(row)?;
         let segment = &self.segments[segment];
-        let Some(kept) = segment.kept(batch) else { return Ok(None) };
-        Ok(Some(segment.side().decode_id(batch, index, &kept.ids)?))
+        let Some(ids) = segment.ids(batch) else { return Ok(None) };
+        Ok(Some(segment.side().decode_id(batch, index, ids)?))
     }
 
     /// The id of a row.

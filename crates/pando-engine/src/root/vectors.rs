@@ -1,21 +1,22 @@
-//! Vectors of root rows: whole batches kept in memory while the budget has room, else checked pages through the block
-//! cache.
+//! Vectors of root rows: whole batches kept in memory while the budget has room, else parts of pages that the operating system
+//! has in memory, else checked pages through the block cache.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use pando_format::{AlignedBytes, PAGE_BYTES, SegmentEntry, SegmentSide};
-use pando_store::BlockKey;
+use pando_store::{AtHand, BlockKey};
 
 use super::OpenRoot;
+use super::files::Files;
 use super::rank::RowRank;
-use crate::arena::Arena;
+use super::sums::SegmentSums;
 use crate::block::Block;
-use crate::environment::Reservation;
+use crate::environment::{MemoryBudget, Reservation};
 use crate::error::Result;
 use crate::rootio::{RootIo, SegmentReader, damaged};
 
@@ -24,14 +25,22 @@ const PAGES_A_RUN: u64 = 64;
 /// Missing pages are read together with neighbours that are so many pages away at most.
 const PAGE_GAP: u64 = 2;
 
-/// Vectors and ids of a batch that stay in memory.
+/// Vectors of a batch that stay in memory.
 #[derive(Debug)]
-pub struct KeptBatch {
+pub struct KeptVectors {
     /// Row-major, original.
     pub vectors: AlignedBytes,
+    /// Bytes that they hold of the budget.
+    pub _reservation: Reservation,
+}
+
+/// Ids of a batch that stay in memory.
+#[derive(Debug)]
+pub struct KeptIds {
     /// As [`SegmentSide::ids_range`].
     pub ids: Bytes,
-    _reservation: Reservation,
+    /// Bytes that they hold of the budget.
+    pub _reservation: Reservation,
 }
 
 /// A segment of an open root; shared by the roots that have it.
@@ -40,7 +49,9 @@ pub struct SegmentData {
     reader: SegmentReader,
     hash: [u8; 32],
     rank: RowRank,
-    batches: Vec<OnceLock<KeptBatch>>,
+    vectors: Vec<OnceLock<KeptVectors>>,
+    ids: Vec<OnceLock<KeptIds>>,
+    sums: OnceLock<(SegmentSums, Reservation)>,
 }
 
 impl SegmentData {
@@ -48,8 +59,10 @@ impl SegmentData {
     pub async fn open(io: &RootIo, entry: &SegmentEntry) -> Result<Self> {
         let reader = SegmentReader::open(io, entry).await?;
         let rank = RowRank::new(reader.side());
-        let batches = (0..reader.side().batches.len()).map(|_| OnceLock::new()).collect();
-        Ok(Self { reader, hash: entry.object.hash.0, rank, batches })
+        let batches = reader.side().batches.len();
+        let vectors = (0..batches).map(|_| OnceLock::new()).collect();
+        let ids = (0..batches).map(|_| OnceLock::new()).collect();
+        Ok(Self { reader, hash: entry.object.hash.0, rank, vectors, ids, sums: OnceLock::new() })
     }
 
     /// Hash of the segment.
@@ -83,14 +96,39 @@ impl SegmentData {
         self.rank.rows(start..start + self.side().batch_rows(batch) as u64)
     }
 
-    /// A batch in memory, if it is kept.
-    pub fn kept(&self, batch: usize) -> Option<&KeptBatch> {
-        self.batches[batch].get()
+    /// The vectors of a batch, if they are kept in memory.
+    pub fn kept(&self, batch: usize) -> Option<&KeptVectors> {
+        self.vectors[batch].get()
+    }
+
+    /// Keeps the vectors of a batch.
+    pub(super) fn keep_vectors(&self, batch: usize, vectors: KeptVectors) {
+        let _ = self.vectors[batch].set(vectors);
+    }
+
+    /// The ids of a batch, if they are kept in memory.
+    pub fn ids(&self, batch: usize) -> Option<&Bytes> {
+        self.ids[batch].get().map(|kept| &kept.ids)
+    }
+
+    /// Keeps the ids of a batch.
+    pub(super) fn keep_ids(&self, batch: usize, ids: KeptIds) {
+        let _ = self.ids[batch].set(ids);
+    }
+
+    /// Checksums of the parts that were read, if the budget has or had room for them.
+    pub(super) fn sums(&self, budget: &Arc<MemoryBudget>) -> Option<&SegmentSums> {
+        if self.sums.get().is_none() {
+            let bytes = self.side().bytes;
+            let reservation = budget.reserve(SegmentSums::memory_for(bytes))?;
+            let _ = self.sums.set((SegmentSums::new(bytes), reservation));
+        }
+        self.sums.get().map(|(sums, _)| sums)
     }
 
     /// Bytes of memory of the tables.
     pub fn memory(&self) -> usize {
-        self.rank.memory() + self.side().page_crcs.len() * 4 + self.batches.len() * 64
+        self.rank.memory() + self.side().page_crcs.len() * 4 + self.vectors.len() * 128
     }
 
     /// A key for what the cache holds of this segment; `what` tells pages, ids and payloads apart.
@@ -100,10 +138,35 @@ impl SegmentData {
 
     fn vector(&self, position: u64) -> Option<&[f32]> {
         let (batch, index) = self.side().batch_of(position);
-        let kept = self.batches[batch].get()?;
+        let kept = self.vectors[batch].get()?;
         let dim = self.side().dim as usize;
         let all: &[f32] = bytemuck::cast_slice(&kept.vectors);
         Some(&all[index * dim..(index + 1) * dim])
+    }
+
+    /// Reads into `out` whole parts that hold `range`, checked by their own sums, or by their pages' the first time; where they
+    /// begin.
+    fn read_part(
+        &self,
+        file: &AtHand<'_>,
+        sums: Option<&SegmentSums>,
+        range: &Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Option<u64> {
+        let known = sums.and_then(|sums| Some((sums, sums.cover(range)?)));
+        let cover = known.as_ref().map_or_else(|| self.side().page_range(range), |(_, cover)| cover.clone());
+        out.resize((cover.end - cover.start) as usize, 0);
+        if !file.read(cover.start, out) {
+            return None;
+        }
+        if let Some((sums, _)) = known {
+            return sums.check(cover.start, out).then_some(cover.start);
+        }
+        self.side().check_pages(cover.start, out).ok()?;
+        if let Some(sums) = sums {
+            sums.note(cover.start, out);
+        }
+        Some(cover.start)
     }
 
     /// Starts the load of the cache lines of a row's vector.
@@ -115,18 +178,33 @@ impl SegmentData {
     }
 }
 
+/// Memory that a list of loaded vectors keeps for the next search.
+const KEPT_FLOATS: usize = 64 << 10;
+const KEPT_ROWS: usize = 256;
+
 /// Vectors that were loaded for one search.
 #[derive(Debug, Default)]
 pub struct RowVectors {
     index: HashMap<u64, u32>,
     data: Vec<f32>,
     dim: usize,
+    /// Memory for parts of pages.
+    bytes: Vec<u8>,
 }
 
 impl RowVectors {
     /// No vectors, of `dim` elements each.
     pub fn new(dim: usize) -> Self {
         Self { dim, ..Self::default() }
+    }
+
+    /// Forgets all of them, keeps the memory if it is not much.
+    pub fn reset(&mut self, dim: usize) {
+        self.index.clear();
+        self.data.clear();
+        self.data.shrink_to(KEPT_FLOATS);
+        self.index.shrink_to(KEPT_ROWS);
+        self.dim = dim;
     }
 
     /// The vector of a row, if it is here.
@@ -195,21 +273,49 @@ impl OpenRoot {
         }
     }
 
-    /// Copies a row's vector from cached pages, if all of them are there.
-    pub fn copy_cached(&self, row: u64, into: &mut RowVectors) -> Result<bool> {
-        let Some((segment, position)) = self.locate(row) else { return Ok(false) };
+    /// Copies the vector of a row that is neither kept nor `into` from cached pages, if all of them are there.
+    pub fn copy_cached(&self, row: u64, into: &mut RowVectors) -> Result<()> {
+        let Some((segment, position)) = self.locate(row) else { return Ok(()) };
         let segment = &self.segments[segment];
+        if into.get(row).is_some() || segment.vector(position).is_some() {
+            return Ok(());
+        }
         let range = segment.side().vector_range(position);
         let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
         let mut parts = Vec::with_capacity(2);
         for page in pages {
             match self.env.cache.get(&segment.key(PAGE, page)).as_deref() {
                 Some(Block::Bytes(bytes)) => parts.push(cut(bytes, page, &range)),
-                _ => return Ok(false),
+                _ => return Ok(()),
             }
         }
-        into.insert_bytes(row, parts.into_iter())?;
-        Ok(true)
+        into.insert_bytes(row, parts.into_iter())
+    }
+
+    /// Copies the vectors of those of `rows` that are neither kept nor `into` from what the operating system has in memory,
+    /// checked. Rows that it has not are left out.
+    pub fn copy_at_hand<'a>(&'a self, rows: &[u64], files: &mut Files<'a>, into: &mut RowVectors) {
+        for &row in rows {
+            let Some((at, position)) = self.locate(row) else { continue };
+            let segment = &self.segments[at];
+            if into.get(row).is_some() || segment.vector(position).is_some() {
+                continue;
+            }
+            let Some(file) = files.segment(at, segment) else { continue };
+            let sums = segment.sums(&self.env.resident);
+            let range = segment.side().vector_range(position);
+            let mut bytes = std::mem::take(&mut into.bytes);
+            let start = segment.read_part(file, sums, &range, &mut bytes);
+            if let Some(start) = start {
+                let from = (range.start - start) as usize;
+                let vector = &bytes[from..from + (range.end - range.start) as usize];
+                let at = into.data.len();
+                into.data.resize(at + into.dim, 0.0);
+                bytemuck::cast_slice_mut::<f32, u8>(&mut into.data[at..]).copy_from_slice(vector);
+                into.index.insert(row, (at / into.dim) as u32);
+            }
+            into.bytes = bytes;
+        }
     }
 
     /// Reads the vectors of `rows` (ascending). A row that no segment holds is damage: the index named it.
@@ -280,26 +386,6 @@ impl OpenRoot {
             }
         }
         Ok(pages)
-    }
-
-    /// Loads a batch's vectors and ids to stay, if the budget has room. `false`: it has not.
-    pub(crate) async fn keep_batch(&self, segment: usize, batch: usize) -> Result<bool> {
-        let segment = &self.segments[segment];
-        if segment.batches[batch].get().is_some() {
-            return Ok(true);
-        }
-        let (vectors, ids) = (segment.side().vectors_range(batch), segment.side().ids_range(batch));
-        let bytes = vectors.end - vectors.start + ids.end - ids.start;
-        let Some(reservation) = self.env.resident.reserve(bytes) else { return Ok(false) };
-        let read = segment.reader.range(vectors.start..ids.end).await?;
-        let at = |offset: u64| (offset - vectors.start) as usize;
-        let kept = KeptBatch {
-            vectors: Arena::aligned(Some(&self.env.arena), &read[..at(vectors.end)]),
-            ids: Bytes::copy_from_slice(&read[at(ids.start)..at(ids.end)]),
-            _reservation: reservation,
-        };
-        let _ = segment.batches[batch].set(kept);
-        Ok(true)
     }
 }
 

@@ -78,6 +78,28 @@ impl SegmentReader {
         Ok(bytes.slice((range.start - first) as usize..(range.end - first) as usize))
     }
 
+    /// Several byte ranges with one request: their pages are read and checked.
+    pub async fn ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let pages = |range: &Range<u64>| range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        let runs: Vec<Range<u64>> = ranges.iter().map(pages).collect();
+        let read = self.page_runs(&runs).await?;
+        let cut = |(range, bytes): (&Range<u64>, Bytes)| {
+            let first = range.start / PAGE_BYTES * PAGE_BYTES;
+            bytes.slice((range.start - first) as usize..(range.end - first) as usize)
+        };
+        Ok(ranges.iter().zip(read).map(cut).collect())
+    }
+
+    /// Key of the segment.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The store that it is read from.
+    pub fn store(&self) -> &pando_store::Store {
+        self.io.store()
+    }
+
     /// A whole record batch.
     pub async fn batch(&self, batch: usize) -> Result<SegmentBatch> {
         let bytes = self.range(self.side.batch_range(batch)).await?;

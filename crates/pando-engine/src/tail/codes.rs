@@ -97,6 +97,7 @@ impl TailCodes {
             f_rescale: &self.f_rescale,
             norm: &self.norm,
             refine: None,
+            away: None,
         }
     }
 

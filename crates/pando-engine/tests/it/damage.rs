@@ -307,8 +307,9 @@ async fn damaged(shape: &Shape, extent: Extent, expected: &[ObjectKind]) {
         }
         for harm in harms {
             count += 1;
-            // Without memory each read meets storage itself; every other sample.
-            let cache_memory = if generator.below(2) == 0 { 0 } else { 64 << 20 };
+            // Without memory each read meets storage itself, with little blocks are read in parts; one sample in three has
+            // room for everything.
+            let cache_memory = [0, 200 << 10, 64 << 20][generator.below(3) as usize];
             if count % parts != part {
                 continue;
             }

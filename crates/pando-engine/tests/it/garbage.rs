@@ -45,9 +45,13 @@ fn settings() -> Settings {
 
 impl Grove {
     async fn plant(small_limit: u64) -> Self {
+        Self::plant_with(small_limit, settings()).await
+    }
+
+    async fn plant_with(small_limit: u64, settings: Settings) -> Self {
         let (memory, timed, faults) = (Arc::new(InMemory::new()), Timed::new(), Faults::new());
         let objects = faults.wrap(timed.wrap(memory.clone()));
-        let engine = join(&objects, settings()).await;
+        let engine = join(&objects, settings).await;
         let create = CreateCollection { small_limit, ..CreateCollection::new("c", DIM as u32, Metric::L2) };
         engine.create_collection(create).await.unwrap();
         let uuid = engine.describe("c").await.unwrap().uuid;
@@ -369,6 +373,78 @@ async fn nodes_on_an_older_root() {
     checker.records(&grove.model, &[]).await;
     let error = other.count("c", Consistency::Strong, At::Root(grove.roots[1].0)).await.unwrap_err();
     assert_eq!(error.reason, "ROOT_EXPIRED");
+}
+
+/// A node whose root was collected while the log still has what came after it: whatever it does first goes on from a newer
+/// root, and nothing is called damage.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_whose_root_is_gone() {
+    for first in 0..5 {
+        let mut grove = Grove::plant_with(100, Settings { root_retention: MINUTE, ..settings() }).await;
+        grove.rounds(1, MINUTE).await;
+        let other = join(&grove.objects, settings()).await;
+        Checker::new(&other, "c", Metric::L2).records(&grove.model, &[]).await;
+        grove.rounds(2, 2 * MINUTE).await;
+        // Also when it learns of the loss only while its own entry is on the way.
+        let gate = Gate::new();
+        let held = first == 4;
+        if held {
+            let rule = Rule::new(Fault::HoldBefore(gate.clone())).op(FaultOp::Create).kind(ObjectKind::Log);
+            other.count("c", Consistency::Strong, At::Now).await.unwrap();
+            grove.faults.add(rule.once());
+        } else {
+            grove.collect().await;
+        }
+        let (id, vector) = (RecordId::U64(1), vec![0.5; DIM]);
+        let batch = rows(DIM, &[(id.clone(), vector.clone())]);
+        match first {
+            0 => drop(other.count("c", Consistency::Strong, At::Now).await.unwrap()),
+            1 => drop(other.delete_ids("c", vec![id.clone()], None).await.unwrap()),
+            2 => drop(other.upsert("c", batch, None).await.unwrap()),
+            3 => drop(other.upsert("c", batch, Some("key".into())).await.unwrap()),
+            _ => {
+                let write = tokio::spawn({
+                    let other = other.clone();
+                    async move { other.upsert("c", batch, None).await }
+                });
+                gate.arrived(1).await;
+                grove.rounds(1, 2 * MINUTE).await;
+                grove.collect().await;
+                gate.open();
+                write.await.unwrap().unwrap();
+            }
+        }
+        match first {
+            0 => {}
+            1 => drop(grove.model.0.remove(&id)),
+            _ => drop(grove.model.0.insert(id, vector)),
+        }
+        Checker::new(&other, "c", Metric::L2).records(&grove.model, &[]).await;
+        Checker::new(&grove.engine, "c", Metric::L2).records(&grove.model, &[]).await;
+    }
+}
+
+/// A verification whose root is collected under way begins again, or says that the root is not kept: nothing is damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verification_outlives_its_root() {
+    for newest in [true, false] {
+        let mut grove = Grove::plant_with(100, Settings { root_retention: MINUTE, ..settings() }).await;
+        grove.rounds(1, MINUTE).await;
+        let (gate, faults) = (Gate::new(), Faults::new());
+        let other = join(&faults.wrap(grove.objects.clone()), settings()).await;
+        other.count("c", Consistency::Strong, At::Now).await.unwrap();
+        let at = if newest { At::Now } else { At::Root(grove.roots[0].0) };
+        faults.add(Rule::new(Fault::HoldBefore(gate.clone())).op(FaultOp::Get).kind(ObjectKind::Pack).once());
+        let verify = tokio::spawn(async move { other.verify("c", at, quiet()).await });
+        gate.arrived(1).await;
+        grove.rounds(2, 2 * MINUTE).await;
+        grove.collect().await;
+        gate.open();
+        match verify.await.unwrap() {
+            Ok(report) => assert!(newest && report.ok && report.root != Some(grove.roots[0].0), "{report:?}"),
+            Err(error) => assert!(!newest && error.reason == "ROOT_EXPIRED", "{error:?}"),
+        }
+    }
 }
 
 /// A writer whose create sleeps for hours: its number was taken, folded and collected, and its entry lands where nobody

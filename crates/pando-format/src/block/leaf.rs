@@ -20,35 +20,14 @@ use std::sync::Arc;
 use crate::aligned::AlignedBytes;
 use crate::block::codes::check_padded;
 use crate::block::packed::{cut, fill_into, is_filled_with_zeros, packed_len};
-use crate::block::{ALIGN, BlockReader, BlockWriter, cast};
+use crate::block::slots::{Shape, SlotIndex, SlotKind, SlotPlace, decode_slot, decode_slots};
+use crate::block::{BlockReader, BlockWriter, cast};
 use crate::error::{FormatError, ObjectKind};
-
-const SLOT_BYTES: usize = 24;
-
-impl SlotKind {
-    /// Where the first section of a slot begins in a block of this kind, and the sections after it.
-    fn alignment(self, block: ObjectKind) -> (usize, usize) {
-        match (self, block) {
-            (Self::Whole, _) => (ALIGN, ALIGN),
-            (Self::Append, ObjectKind::RefineBlock) => (32, 1),
-            (Self::Append, _) => (8, 1),
-        }
-    }
-}
 
 /// Rows of a slot: primaries ascending, then secondaries ascending.
 fn in_order(rows: &[u64], n_primary: usize) -> bool {
     let (primaries, secondaries) = rows.split_at(n_primary);
     primaries.is_sorted_by(|a, b| a < b) && secondaries.is_sorted_by(|a, b| a < b)
-}
-
-/// What a slot means for its leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotKind {
-    /// All of the leaf at that time: supersedes its slots in older blocks. Carries the centroid.
-    Whole,
-    /// Rows added to the leaf; codes are relative to the centroid of its whole slot.
-    Append,
 }
 
 /// One slot of a leaf block to be written, and of its refine block.
@@ -173,22 +152,6 @@ pub fn encode_refine_block(
     Ok(w.finish())
 }
 
-/// Where a slot's columns lie in its block.
-#[derive(Clone, Debug)]
-pub struct SlotIndex {
-    /// The leaf.
-    pub leaf: u64,
-    /// Whole or append.
-    pub kind: SlotKind,
-    /// Primaries.
-    pub n_primary: usize,
-    /// Secondaries.
-    pub n_secondary: usize,
-    pub(super) columns: [Range<usize>; 6],
-    /// Packed codes among those that were filled up (append slots of leaf blocks).
-    filled: Range<usize>,
-}
-
 /// A slot of a leaf block: views into the block's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafSlot<'a> {
@@ -214,51 +177,20 @@ pub struct LeafSlot<'a> {
     pub stored: &'a [u8],
 }
 
-/// Reads header and slot table; `columns` places the sections of one slot.
-pub(super) fn decode_slots(
-    kind: ObjectKind,
-    bytes: &[u8],
-    columns: impl Fn(&mut BlockReader<'_>, &Shape) -> Result<[Range<usize>; 6], FormatError>,
-) -> Result<(usize, usize, Vec<SlotIndex>), FormatError> {
-    let mut r = BlockReader::new(kind, 3, bytes)?;
-    let (n, dim, padded) = (r.count(0) as usize, r.count(1) as usize, r.count(2) as usize);
-    check_padded(padded).map_err(|what| r.damaged(what))?;
-    if dim == 0 || dim > padded {
-        return Err(r.damaged("its dimension is not valid"));
-    }
-    let table = r.section(n, SLOT_BYTES)?;
-    let mut slots = Vec::with_capacity(n);
-    for row in bytes[table].chunks_exact(SLOT_BYTES) {
-        let number =
-            |at: usize| u32::from_le_bytes(*row[at..at + 4].first_chunk().expect("4 bytes")) as usize;
-        let (n_primary, n_secondary) = (number(8), number(12));
-        let slot_kind = match row[16..] {
-            [0, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Whole,
-            [1, 0, 0, 0, 0, 0, 0, 0] => SlotKind::Append,
-            _ => return Err(r.damaged("a slot is of an unknown kind")),
-        };
-        let shape = Shape { kind: slot_kind, n: n_primary + n_secondary, dim, padded };
-        let (first, rest) = slot_kind.alignment(kind);
-        r.run(first, rest)?;
-        slots.push(SlotIndex {
-            leaf: u64::from_le_bytes(*row.first_chunk().expect("8 bytes")),
-            kind: slot_kind,
-            n_primary,
-            n_secondary,
-            columns: columns(&mut r, &shape)?,
-            filled: 0..0,
-        });
-    }
-    r.end()?;
-    Ok((dim, padded, slots))
-}
-
-/// What decides the lengths of a slot's sections.
-pub(super) struct Shape {
-    kind: SlotKind,
-    pub(super) n: usize,
-    dim: usize,
-    pub(super) padded: usize,
+/// The sections of a slot of a leaf block.
+fn leaf_columns(r: &mut BlockReader<'_>, s: &Shape) -> Result<[Range<usize>; 6], FormatError> {
+    let centroid = if s.kind == SlotKind::Whole { r.section(s.dim, 4)? } else { 0..0 };
+    Ok([
+        centroid,
+        r.section(s.n, 8)?,
+        r.section(s.n, 4)?,
+        r.section(s.n, 4)?,
+        r.section(s.n, 4)?,
+        match s.kind {
+            SlotKind::Whole => r.section(s.n.div_ceil(32), 4 * s.padded)?,
+            SlotKind::Append => r.section(s.n, s.padded / 8)?,
+        },
+    ])
 }
 
 /// A decoded leaf block: its bytes and where the columns of each slot are. Cheap to clone and to read from.
@@ -275,20 +207,27 @@ pub struct DecodedLeafBlock {
 impl DecodedLeafBlock {
     /// Checks the block's layout once. The bytes' hash is checked by whoever read them.
     pub fn decode(bytes: Arc<AlignedBytes>) -> Result<Self, FormatError> {
-        let (dim, padded, mut slots) = decode_slots(ObjectKind::LeafBlock, &bytes, |r, s| {
-            let centroid = if s.kind == SlotKind::Whole { r.section(s.dim, 4)? } else { 0..0 };
-            Ok([
-                centroid,
-                r.section(s.n, 8)?,
-                r.section(s.n, 4)?,
-                r.section(s.n, 4)?,
-                r.section(s.n, 4)?,
-                match s.kind {
-                    SlotKind::Whole => r.section(s.n.div_ceil(32), 4 * s.padded)?,
-                    SlotKind::Append => r.section(s.n, s.padded / 8)?,
-                },
-            ])
-        })?;
+        let (dim, padded, slots) = decode_slots(ObjectKind::LeafBlock, &bytes, leaf_columns)?;
+        Self::checked(bytes, dim, padded, slots)
+    }
+
+    /// A slot alone, as if it was the only one of its block. `bytes` are those of [`SlotPlace::range`].
+    pub fn decode_slot(
+        place: &SlotPlace,
+        dim: usize,
+        padded: usize,
+        bytes: Arc<AlignedBytes>,
+    ) -> Result<Self, FormatError> {
+        let slot = decode_slot(ObjectKind::LeafBlock, place, (dim, padded), &bytes, leaf_columns)?;
+        Self::checked(bytes, dim, padded, vec![slot])
+    }
+
+    fn checked(
+        bytes: Arc<AlignedBytes>,
+        dim: usize,
+        padded: usize,
+        mut slots: Vec<SlotIndex>,
+    ) -> Result<Self, FormatError> {
         let damaged = |what| Err(FormatError::damaged(ObjectKind::LeafBlock, what));
         let mut end = 0;
         for slot in &mut slots {
@@ -324,6 +263,11 @@ impl DecodedLeafBlock {
     /// Bits of a code.
     pub fn padded(&self) -> usize {
         self.padded
+    }
+
+    /// The bytes that it was decoded from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The slots' index.

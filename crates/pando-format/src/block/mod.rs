@@ -14,6 +14,7 @@ pub mod leaf;
 pub mod packed;
 pub mod refine;
 pub mod refs;
+pub mod slots;
 
 use std::ops::Range;
 
@@ -118,6 +119,12 @@ impl<'a> BlockReader<'a> {
             return Err(damaged("its header has more counts than its kind"));
         }
         Ok(Self { bytes, kind, at: HEADER, align: ALIGN })
+    }
+
+    /// Some of a block's sections, whose bytes are alone: they begin at a multiple of 64 (append slots: of less) in the block,
+    /// so that what is aligned there is aligned here.
+    pub(crate) fn of_part(kind: ObjectKind, bytes: &'a [u8]) -> Self {
+        Self { bytes, kind, at: 0, align: ALIGN }
     }
 
     /// See [`BlockWriter::run`].

@@ -286,6 +286,44 @@ fn leaf_slots(run: impl Fn(&[SlotParts<'_>]) -> Vec<u8>) -> Vec<u8> {
     run(&[whole, append, empty, SlotParts { leaf: 14, ..append }])
 }
 
+/// A slot read without the rest of its block is the same. (Compared as bits: NaN may occur.)
+fn leaf_slot_alone(block: &DecodedLeafBlock, i: usize, bytes: &[u8]) {
+    let place = block.slots()[i].place();
+    let range = place.range();
+    let part = &bytes[range.start as usize..range.end as usize];
+    let alone = DecodedLeafBlock::decode_slot(&place, block.dim(), block.padded(), aligned(part)).unwrap();
+    let (want, got) = (block.slot(i), alone.slot(0));
+    assert_eq!(
+        (want.leaf, want.kind, want.n_primary, want.rows, want.packed),
+        (got.leaf, got.kind, got.n_primary, got.rows, got.packed)
+    );
+    let columns = |s: LeafSlot<'_>| [s.centroid, s.f_add, s.f_rescale, s.norm].map(bits);
+    assert_eq!(columns(want), columns(got));
+}
+
+fn refine_slot_alone(block: &DecodedRefineBlock, i: usize, bytes: &[u8]) {
+    let place = block.slots()[i].place();
+    let at = |range: std::ops::Range<u64>| &bytes[range.start as usize..range.end as usize];
+    let part = aligned(at(place.range()));
+    let alone = DecodedRefineBlock::decode_slot(&place, block.dim(), block.padded(), part).unwrap();
+    let (want, got) = (block.slot(i), alone.slot(0));
+    assert_eq!((want.leaf, want.nibbles), (got.leaf, got.nibbles));
+    let columns = |s: RefineSlot<'_>| [s.f_add, s.f_rescale, s.f_error].map(bits);
+    assert_eq!(columns(want), columns(got));
+    // And single rows.
+    let layout = RefineLayout::new(&place, block.padded());
+    let row = block.padded() / 2;
+    for (j, nibbles) in want.nibbles.chunks_exact(row).enumerate() {
+        assert_eq!(at(layout.nibbles(j as u32)), nibbles);
+        let factors = layout.factors_of(j as u32, at(layout.factors()));
+        assert_eq!(bits(&factors), bits(&[want.f_add[j], want.f_rescale[j], want.f_error[j]]));
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
 /// A leaf block's slots encoded again.
 fn leaf_again(block: &DecodedLeafBlock) -> Again {
     let slots: Vec<SlotParts<'_>> = (0..block.slots().len())
@@ -497,6 +535,7 @@ pub fn samples() -> Vec<Sample> {
                     assert_eq!([slot.f_add.len(), slot.f_rescale.len(), slot.norm.len()], [n; 3]);
                     assert_eq!(slot.packed.len(), packed_len(n, block.padded()));
                     assert!(slot.n_primary <= n);
+                    leaf_slot_alone(&block, i, bytes);
                 }
                 leaf_again(&block)
             },
@@ -510,6 +549,7 @@ pub fn samples() -> Vec<Sample> {
                 for i in 0..block.slots().len() {
                     let slot = block.slot(i);
                     assert_eq!(slot.nibbles.len(), slot.f_add.len() * block.padded() / 2);
+                    refine_slot_alone(&block, i, bytes);
                 }
                 refine_again(&block)
             },

@@ -1,4 +1,5 @@
-//! f64 sums over f32 data in 16 virtual lanes, multiply then add (no fused step), folded 16 -> 8 -> ... -> 1.
+//! f64 sums over f32 data in 16 virtual lanes, multiply then add, folded 16 -> 8 -> ... -> 1. The product of two f32 is exact
+//! in f64: a fused step gives the same bits, other than for the squares of differences.
 
 /// Virtual lanes of the f64 kernels.
 pub(crate) const LANES: usize = 16;
@@ -33,4 +34,8 @@ pub(crate) fn l2_f64(a: &[f32], b: &[f32]) -> f64 {
         }
     }
     fold(&mut acc)
+}
+
+pub(crate) fn dot_norm2_f64(a: &[f32], b: &[f32]) -> (f64, f64) {
+    (dot_f64(a, b), dot_f64(b, b))
 }

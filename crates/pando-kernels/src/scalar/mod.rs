@@ -8,7 +8,7 @@ mod rotate;
 mod scan;
 
 pub(crate) use code::{bits, nibble_dot, ray, ray_encode};
-pub(crate) use double::{dot_f64, l2_f64};
+pub(crate) use double::{dot_f64, dot_norm2_f64, l2_f64};
 pub(crate) use float::{dot, dot_matrix, dot_norm2, dot_rows, l2, l2_rows};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use query::ROUND;
@@ -28,6 +28,7 @@ pub(crate) const TABLE: Table = Table {
     dot_matrix,
     l2_f64,
     dot_f64,
+    dot_norm2_f64,
     flip,
     fht,
     kac,

@@ -10,14 +10,18 @@
 //! A create costs two syncs, the file's and its directory's. Publishing is by hard link, which fails when the name
 //! exists: that is the exclusive create. Content-addressed objects are published by rename.
 
+mod handles;
 mod object_store_impl;
+mod opened;
 
 pub(crate) use object_store_impl::LocalBackend;
+pub(crate) use opened::Opened;
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, ErrorKind as Io, Write};
 use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
@@ -25,6 +29,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::data_dir::{DataDir, TempFile, make_dir, sync_dir};
 use crate::error::ErrorKind;
+use handles::Handles;
 
 /// Why a local operation failed, in the terms that decide what a caller may conclude.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +76,7 @@ pub(crate) struct LocalDir {
     /// Directories whose own name, and whose entries as they were when first touched, are known to be durable.
     durable: RwLock<HashSet<PathBuf>>,
     pending: Pending,
+    handles: Handles,
     failed: AtomicBool,
 }
 
@@ -81,13 +87,6 @@ pub(crate) enum Applied {
     Existed,
 }
 
-/// An opened object.
-pub(crate) struct Opened {
-    pub(crate) file: File,
-    pub(crate) path: PathBuf,
-    pub(crate) meta: std::fs::Metadata,
-}
-
 impl LocalDir {
     pub(crate) fn new(data: DataDir) -> Self {
         let root = data.objects();
@@ -96,6 +95,7 @@ impl LocalDir {
             root,
             durable: RwLock::default(),
             pending: Pending::default(),
+            handles: Handles::default(),
             failed: AtomicBool::new(false),
         }
     }
@@ -140,7 +140,7 @@ impl LocalDir {
         let (folder, path) = self.locate(key)?;
         self.check()?;
         let temp = self.filled_temp(chunks)?;
-        self.rename_into_place(temp, &folder, &path)
+        self.rename_into_place(temp, &folder, &path, key)
     }
 
     /// Publishes a complete temporary file, unless an object of the same length is there.
@@ -152,7 +152,7 @@ impl LocalDir {
             Ok(_) | Err(LocalError::NotFound) => {}
             Err(e) => return Err(e),
         }
-        self.publish_over(temp, &folder, &path)?;
+        self.publish_over(temp, &folder, &path, key)?;
         Ok(Applied::Written)
     }
 
@@ -160,7 +160,7 @@ impl LocalDir {
     pub(crate) fn publish_always(&self, key: &str, temp: TempFile) -> Result<(), LocalError> {
         let (folder, path) = self.locate(key)?;
         self.check()?;
-        self.publish_over(temp, &folder, &path)
+        self.publish_over(temp, &folder, &path, key)
     }
 
     /// Opens an object for reading. What it returns is durable.
@@ -183,11 +183,32 @@ impl LocalDir {
         Ok(Opened { file, path, meta })
     }
 
+    /// [`LocalDir::open`] for reads of parts of objects that are read often: they stay open for a while.
+    pub(crate) fn open_to_stay(&self, key: &str) -> Result<Arc<Opened>, LocalError> {
+        self.check()?;
+        if let Some(opened) = self.handles.get(key) {
+            return Ok(opened);
+        }
+        let changes = self.handles.changes();
+        let opened = Arc::new(self.open(key)?);
+        self.handles.keep(key, &opened, changes);
+        Ok(opened)
+    }
+
+    /// An object that [`LocalDir::open_to_stay`] left open.
+    pub(crate) fn kept_open(&self, key: &str) -> Option<Arc<Opened>> {
+        self.check().ok()?;
+        self.handles.get(key)
+    }
+
     /// Removes an object. Not synced: an object that comes back after a power cut is collected again.
     pub(crate) fn remove(&self, key: &str) -> Result<(), LocalError> {
         let (_, path) = self.locate(key)?;
         self.check()?;
-        match std::fs::remove_file(&path) {
+        let removed = std::fs::remove_file(&path);
+        // An open file keeps its bytes on the disk.
+        self.handles.forget(key);
+        match removed {
             Ok(()) => Ok(()),
             Err(e) if matches!(e.kind(), Io::NotFound | Io::NotADirectory) => Err(LocalError::NotFound),
             Err(source) => Err(LocalError::MaybeApplied { what: "remove the object", source }),
@@ -254,15 +275,28 @@ impl LocalDir {
         Ok(temp)
     }
 
-    fn publish_over(&self, temp: TempFile, folder: &FsPath, path: &FsPath) -> Result<(), LocalError> {
+    fn publish_over(
+        &self,
+        temp: TempFile,
+        folder: &FsPath,
+        path: &FsPath,
+        key: &str,
+    ) -> Result<(), LocalError> {
         temp.file().sync_data().map_err(not_applied("sync the file"))?;
-        self.rename_into_place(temp, folder, path)
+        self.rename_into_place(temp, folder, path, key)
     }
 
-    fn rename_into_place(&self, temp: TempFile, folder: &FsPath, path: &FsPath) -> Result<(), LocalError> {
+    fn rename_into_place(
+        &self,
+        temp: TempFile,
+        folder: &FsPath,
+        path: &FsPath,
+        key: &str,
+    ) -> Result<(), LocalError> {
         self.make_durable(folder)?;
         let _publishing = self.pending.begin(path);
         std::fs::rename(temp.path(), path).map_err(not_applied("rename the object"))?;
+        self.handles.forget(key);
         self.sync_names(folder)
     }
 

@@ -16,7 +16,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::{Applied, LocalDir, LocalError, Opened};
+use super::{Applied, LocalDir, LocalError};
 use crate::data_dir::TempFile;
 
 /// Up to this size an object is read in the same step as it is opened; larger ones are handed out as files.
@@ -46,36 +46,6 @@ fn meta_of(location: Path, meta: &std::fs::Metadata) -> Result<ObjectMeta> {
     Ok(ObjectMeta { location, last_modified: modified.into(), size: meta.len(), e_tag: None, version: None })
 }
 
-fn read_range(opened: &Opened, range: Range<u64>) -> Result<Bytes, LocalError> {
-    let len = usize::try_from(range.end - range.start).map_err(|_| LocalError::NotApplied {
-        what: "read the object",
-        source: std::io::Error::other("range over the address space"),
-    })?;
-    let mut buf = vec![0u8; len];
-    let mut done = 0;
-    while done < len {
-        match read_at(&opened.file, &mut buf[done..], range.start + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(LocalError::NotApplied { what: "read the object", source }),
-        }
-    }
-    // Shorter than asked for: the caller compares lengths.
-    buf.truncate(done);
-    Ok(buf.into())
-}
-
-#[cfg(unix)]
-fn read_at(file: &std::fs::File, buf: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, buf, offset)
-}
-
-#[cfg(windows)]
-fn read_at(file: &std::fs::File, buf: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    std::os::windows::fs::FileExt::seek_read(file, buf, offset)
-}
-
 impl LocalBackend {
     /// Runs blocking work on tokio's blocking threads.
     pub(crate) async fn run<T: Send + 'static>(
@@ -90,7 +60,12 @@ impl LocalBackend {
     }
 
     fn get(&self, location: &Path, options: &GetOptions) -> Result<GetResult> {
-        let opened = self.0.open(location.as_ref()).map_err(|e| wrap(location, e))?;
+        // Parts of an object are often read again and again, whole objects once.
+        let opened = match options.range {
+            Some(_) => self.0.open_to_stay(location.as_ref()),
+            None => self.0.open(location.as_ref()).map(Arc::new),
+        };
+        let opened = opened.map_err(|e| wrap(location, e))?;
         let meta = meta_of(location.clone(), &opened.meta)?;
         options.check_preconditions(&meta)?;
         let range = match &options.range {
@@ -103,10 +78,12 @@ impl LocalBackend {
         let payload = if options.head {
             GetResultPayload::Stream(stream::empty().boxed())
         } else if range.end - range.start <= EAGER {
-            let bytes = read_range(&opened, range.clone()).map_err(|e| wrap(location, e))?;
+            let bytes = opened.read_range(range.clone()).map_err(|e| wrap(location, e))?;
             GetResultPayload::Stream(stream::once(async { Ok(bytes) }).boxed())
         } else {
-            GetResultPayload::File(opened.file, opened.path)
+            // Its reader moves the file's offset: not one that others read.
+            let alone = self.0.open(location.as_ref()).map_err(|e| wrap(location, e))?;
+            GetResultPayload::File(alone.file, alone.path)
         };
         Ok(GetResult {
             payload,
@@ -175,10 +152,10 @@ impl ObjectStore for LocalBackend {
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let ranges = ranges.to_vec();
         self.run(location, move |dir, key| {
-            let opened = dir.open(key)?;
+            let opened = dir.open_to_stay(key)?;
             let size = opened.meta.len();
             let clip = |r: Range<u64>| r.start.min(size)..r.end.min(size);
-            ranges.into_iter().map(|r| read_range(&opened, clip(r))).collect()
+            ranges.into_iter().map(|r| opened.read_range(clip(r))).collect()
         })
         .await
     }

@@ -84,3 +84,60 @@ fn a_directory_in_an_objects_place_is_not_an_object() {
     assert!(matches!(local.open("a/b/c/d/e"), Err(LocalError::NotFound)));
     assert!(local.create("a/b/c/d/e", bytes("x").iter()).is_err());
 }
+
+#[test]
+fn objects_stay_open_until_they_change() {
+    let (_temp, local) = dir();
+    let read = |opened: &Opened| opened.read_range(0..10).unwrap();
+    local.create(KEY, bytes("x").iter()).unwrap();
+    assert!(local.kept_open(KEY).is_none(), "nobody has read a part of it");
+    let first = local.open_to_stay(KEY).unwrap();
+    assert!(Arc::ptr_eq(&first, &local.kept_open(KEY).unwrap()));
+    local.replace(KEY, bytes("yy").iter()).unwrap();
+    assert!(local.kept_open(KEY).is_none());
+    assert_eq!(&read(&local.open_to_stay(KEY).unwrap())[..], b"yy");
+    local.remove(KEY).unwrap();
+    assert!(local.kept_open(KEY).is_none());
+    assert!(matches!(local.open_to_stay(KEY), Err(LocalError::NotFound)));
+    local.fail_for_test();
+    assert!(matches!(local.open_to_stay(KEY), Err(LocalError::Failed)));
+}
+
+#[test]
+fn what_was_opened_before_a_change_does_not_stay() {
+    let (_temp, local) = dir();
+    local.create(KEY, bytes("x").iter()).unwrap();
+    let changes = local.handles.changes();
+    let opened = Arc::new(local.open(KEY).unwrap());
+    local.replace(KEY, bytes("y").iter()).unwrap();
+    local.handles.keep(KEY, &opened, changes);
+    assert!(local.kept_open(KEY).is_none());
+}
+
+#[test]
+fn few_objects_stay_open() {
+    let (_temp, local) = dir();
+    local.create(KEY, bytes("x").iter()).unwrap();
+    for i in 0..100 {
+        let key = format!("a/b/{i}");
+        local.create(&key, bytes("x").iter()).unwrap();
+        local.open_to_stay(&key).unwrap();
+        local.open_to_stay(KEY).unwrap();
+    }
+    assert_eq!(local.handles.len(), 64);
+    assert!(local.kept_open(KEY).is_some() && local.kept_open("a/b/0").is_none());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reads_that_do_not_wait_are_whole_or_nothing() {
+    let (_temp, local) = dir();
+    local.create(KEY, bytes("0123456789").iter()).unwrap();
+    let opened = local.open_to_stay(KEY).unwrap();
+    let mut buf = [0; 4];
+    // A file system that cannot tell says no; ext4, xfs, btrfs and newer tmpfs can.
+    if opened.read_from_memory(3, &mut buf) {
+        assert_eq!(&buf, b"3456");
+    }
+    assert!(!opened.read_from_memory(8, &mut buf), "past the end");
+}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pando_kernels::Metric;
-use pando_tree::search::Effort;
+use pando_tree::search::{DEFAULT_EPS0, Effort};
 
 /// What is measured.
 pub struct Arguments {
@@ -19,6 +19,7 @@ pub struct Arguments {
     pub refine: bool,
     pub cache: Option<PathBuf>,
     pub seconds: f64,
+    pub eps0: f32,
 }
 
 impl Arguments {
@@ -37,6 +38,7 @@ impl Arguments {
             refine: true,
             cache: None,
             seconds: 1.0,
+            eps0: DEFAULT_EPS0,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(name) = arguments.next() {
@@ -53,6 +55,7 @@ impl Arguments {
                 "--copies" => out.copies = number(&value)?,
                 "--refine" => out.refine = value == "on",
                 "--cache" => out.cache = Some(PathBuf::from(value)),
+                "--eps0" => out.eps0 = number(&value)?,
                 "--seconds" => out.seconds = number(&value)?,
                 _ => return Err(format!("unknown argument {name}")),
             }

@@ -191,6 +191,7 @@ impl LeafSource for Index {
                 f_rescale: &r.f_rescale,
                 f_error: &r.f_error,
             }),
+            away: None,
         }
     }
 }

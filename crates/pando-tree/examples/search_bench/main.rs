@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -p pando-tree --example search_bench -- --base base_f16.npy --queries queries_f16.npy \
 //!     --truth gt_cosine_ids.npy --metric cosine [--queries q2.npy --truth gt2.npy] [--k 10,100] [--targets 0.95,0.99]
-//!     [--limit N] [--copies 2] [--refine on|off] [--cache FILE] [--effort leaves:N|margin:M]
+//!     [--limit N] [--copies 2] [--refine on|off] [--cache FILE] [--effort leaves:N|margin:M] [--eps0 2.5]
 //! ```
 //! Rows are numbered by their place. `--cache` keeps the built index in a file of this program's own.
 #![allow(clippy::disallowed_methods)] // A program that measures: the lints are for the library.
@@ -72,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .collect();
             efforts.extend(arguments.efforts.iter().map(|e| (format!("{e:?}"), *e)));
             for (name, effort) in efforts {
-                measure(&index, &queries, &truth, k, effort, &name, arguments.seconds);
+                let params = SearchParams { k, effort, eps0: arguments.eps0 };
+                measure(&index, &queries, &truth, &params, &name, arguments.seconds);
             }
         }
     }
@@ -91,18 +92,17 @@ fn measure(
     index: &Index,
     queries: &npy::Array,
     truth: &npy::Array,
-    k: usize,
-    effort: Effort,
+    params: &SearchParams,
     name: &str,
     seconds: f64,
 ) {
-    let params = SearchParams { k, effort, ..Default::default() };
+    let k = params.k;
     let mut runner = Runner::default();
     let mut recalls = Vec::new();
     let mut total = Counters::default();
     let mut leaves = Vec::new();
     for q in 0..queries.rows {
-        let found = runner.run(index, queries.row(q), &params);
+        let found = runner.run(index, queries.row(q), params);
         let truth = &truth.row(q)[..k.min(truth.columns)];
         let hits = truth.iter().filter(|&&t| t >= 0.0 && found.iter().any(|f| f.1 == t as u64)).count();
         recalls.push(hits as f64 / truth.iter().filter(|t| **t >= 0.0).count().max(1) as f64);
@@ -122,7 +122,7 @@ fn measure(
     while all.elapsed().as_secs_f64() < seconds {
         let start = clock();
         for q in 0..queries.rows {
-            std::hint::black_box(runner.run(index, queries.row(q), &params));
+            std::hint::black_box(runner.run(index, queries.row(q), params));
         }
         best = best.min(clock() - start);
     }

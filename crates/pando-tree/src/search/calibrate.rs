@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::leaf::{LeafSource, RowMask};
 use super::nav::Nav;
-use super::searcher::{DEFAULT_EPS0, Effort, SearchParams, Searcher};
+use super::searcher::{DEFAULT_EPS0, Effort, NARROW_EPS0, SearchParams, Searcher, WIDE_EPS0};
 use crate::hashing::hash;
 use crate::{TreeError, VectorSource};
 
@@ -67,6 +67,15 @@ pub fn effort_for(table: Option<&MarginTable>, k: usize, target: f32, live: u64)
             Effort::Margin(margin_for(table, k, target))
         }
         _ => Effort::Margin(f32::INFINITY),
+    }
+}
+
+/// Standard errors of the bounds for a recall target: what they lose is little beside what the target leaves.
+pub fn eps0_for(target: f32) -> f32 {
+    match target {
+        t if t <= 0.96 => NARROW_EPS0,
+        t if t <= 0.99 => DEFAULT_EPS0,
+        _ => WIDE_EPS0,
     }
 }
 
@@ -152,7 +161,7 @@ impl Walk {
         let mut query = vec![0.0; frame.dim()];
         vectors.read(&[row], &mut query)?;
         let k = K_STEPS[K_STEPS.len() - 1];
-        searcher.begin(nav, &query, &SearchParams { k, eps0: DEFAULT_EPS0, effort: Effort::Leaves(beam) });
+        searcher.begin(nav, &query, &SearchParams { k, eps0: WIDE_EPS0, effort: Effort::Leaves(beam) });
         let mask = |other: u64| other == row || hidden.hidden(other);
         // For each rank and k the excess.
         let mut numbers: Vec<[f32; K_STEPS.len()]> = Vec::with_capacity(beam);

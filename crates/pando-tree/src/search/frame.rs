@@ -76,6 +76,15 @@ impl Frame {
         }
     }
 
+    /// [`Frame::exact`] of a distance that [`pando_kernels::ExactQuery`] gave for the original vectors.
+    #[inline]
+    pub fn exact_of(&self, distance: f64) -> f32 {
+        match self.metric {
+            Metric::L2 | Metric::Dot => distance as f32,
+            Metric::Cosine => (2.0 * distance) as f32,
+        }
+    }
+
     /// How f32 rounds here.
     pub(crate) fn rounding(&self) -> Rounding {
         let relative = (self.dim().div_ceil(64) + 16) as f32 * f32::EPSILON;

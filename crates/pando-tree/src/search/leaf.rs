@@ -15,6 +15,9 @@ pub struct LeafPart<'a> {
     pub norm: &'a [f32],
     /// The refine codes of the same rows, if the collection has them.
     pub refine: Option<RefinePart<'a>>,
+    /// The refine codes of the same rows are not in memory: [`LeafSource::refine_row`] has those that were loaded, by this
+    /// name.
+    pub away: Option<u64>,
 }
 
 /// Refine codes of a [`LeafPart`]: 4 more bits a dimension.
@@ -30,6 +33,19 @@ pub struct RefinePart<'a> {
     pub f_error: &'a [f32],
 }
 
+/// The refine code of one row, see [`RefinePart`].
+#[derive(Clone, Copy, Debug)]
+pub struct RefineRow<'a> {
+    /// `padded / 2` bytes.
+    pub nibbles: &'a [u8],
+    /// Factor `f_add`.
+    pub f_add: f32,
+    /// Factor `f_rescale`.
+    pub f_rescale: f32,
+    /// Error factor.
+    pub f_error: f32,
+}
+
 /// The leaves of a wave, loaded by the caller. All parts of a leaf are coded against the same centroid.
 pub trait LeafSource {
     /// Full-precision centroid of a leaf, in prepared space.
@@ -38,6 +54,11 @@ pub trait LeafSource {
     fn parts(&self, leaf: u32) -> usize;
     /// One part of a leaf.
     fn part(&self, leaf: u32, part: usize) -> LeafPart<'_>;
+    /// The refine code of row `index` of the part that is `away` under this name, if it was loaded.
+    fn refine_row(&self, away: u64, index: u32) -> Option<RefineRow<'_>> {
+        let _ = (away, index);
+        None
+    }
 }
 
 /// Rows that a query must not see: dead, hidden by the tail, filtered out. Asked about survivors of the scan only.

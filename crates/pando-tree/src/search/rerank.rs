@@ -9,6 +9,8 @@ pub struct Hit {
     pub row: u64,
     /// Exact distance but for the rounding of f32.
     pub distance: f32,
+    /// Its place among all rows that were measured for this query.
+    pub place: u32,
 }
 
 /// State of the re-ranking of one query.
@@ -66,8 +68,10 @@ impl Rerank {
     /// Takes the distances of the batch.
     pub(crate) fn feed(&mut self, distances: &[f32]) {
         assert_eq!(distances.len(), self.batch.len(), "one distance for each row of the batch");
+        let places = self.measured as u32..;
         self.measured += distances.len() as u64;
-        self.hits.extend(self.batch.iter().zip(distances).map(|(&row, &distance)| Hit { row, distance }));
+        let measured = self.batch.iter().zip(distances).zip(places);
+        self.hits.extend(measured.map(|((&row, &distance), place)| Hit { row, distance, place }));
         self.batch.clear();
         self.kth = kth_smallest(&mut self.scratch, self.hits.iter().map(|h| h.distance), self.k);
     }

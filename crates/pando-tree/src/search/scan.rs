@@ -10,7 +10,7 @@ use pando_kernels::{
 
 use super::candidates::{Candidate, CandidateSet, Smallest, beyond};
 use super::frame::Frame;
-use super::leaf::{LeafPart, RowMask};
+use super::leaf::{LeafPart, RefineRow, RowMask};
 use super::order::ordered;
 use pando_kernels::prefetch;
 
@@ -54,6 +54,11 @@ pub(crate) struct Scan {
     survivors: Vec<Survivor>,
     /// Pending copies by estimate.
     order: Vec<u64>,
+    /// How far [`Scan::end`] came before it found codes missing.
+    ending: Option<Ending>,
+    /// Rows whose refine codes are missing: part by its name, row of it. Those of the batch that is next come first.
+    missing: Vec<(u64, u32)>,
+    missing_next: usize,
     scratch: Vec<u32>,
     pub(crate) codes: u64,
     pub(crate) refined: u64,
@@ -79,6 +84,22 @@ struct Pending {
     /// Row of the part.
     index: u32,
 }
+
+/// Where a step's end is.
+#[derive(Clone, Copy)]
+struct Ending {
+    /// There were fewer than k candidates before it.
+    few: bool,
+    /// Pending copies that were refined or dropped.
+    done: usize,
+    /// Copies to refine next.
+    batch: usize,
+    /// They are the first of those that are left.
+    chosen: bool,
+}
+
+/// Refine codes that are away, by the part's name and the row of the part.
+pub(crate) type Away<'a> = &'a dyn Fn(u64, u32) -> Option<RefineRow<'a>>;
 
 /// The sure bound of a leaf's rows from the norms of their residuals, rounded outwards.
 #[derive(Clone, Copy)]
@@ -128,6 +149,7 @@ impl Scan {
         (self.codes, self.refined) = (0, 0);
         self.pending.clear();
         self.slots.clear();
+        self.ending = None;
     }
 
     /// P(query - mean).
@@ -276,39 +298,50 @@ impl Scan {
     }
 
     /// Ends the step: what is left is refined and joins the candidates, and the threshold falls. `parts` are those of
-    /// the step by number. False if nothing was left.
-    pub(crate) fn end(
+    /// the step by number. False if nothing was left; nothing if [`Scan::missing`] has to be loaded first: then it goes on
+    /// where it was when it is called again.
+    pub(crate) fn end<'a>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
-        parts: &[LeafPart<'_>],
-    ) -> bool {
-        let few = candidates.len() < self.k;
+        parts: &[LeafPart<'a>],
+        away: Away<'a>,
+    ) -> Option<bool> {
         let any = !self.pending.is_empty();
         let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend(self.pending.iter().zip(0..).map(|(p, i)| u64::from(ordered(p.est)) << 32 | i));
-        let mut batch = if few { self.k + self.k / 4 + 6 } else { 0 };
-        let mut done = 0;
+        let mut e = self.ending.take().unwrap_or_else(|| {
+            let few = candidates.len() < self.k;
+            order.clear();
+            order.extend(self.pending.iter().zip(0..).map(|(p, i)| u64::from(ordered(p.est)) << 32 | i));
+            let batch = if few { self.k + self.k / 4 + 6 } else { 0 };
+            Ending { few, done: 0, batch, chosen: false }
+        });
+        let some_away = !self.sure && parts.iter().any(|part| part.away.is_some());
         loop {
-            self.drop_beyond(&mut order, done);
-            if done == order.len() {
-                break;
+            if !e.chosen {
+                self.drop_beyond(&mut order, e.done);
+                if e.done == order.len() {
+                    break;
+                }
+                // The most promising copies first, so that the threshold has fallen when the others' turn comes.
+                e.batch = e.batch.max(self.k / 2).max(16);
+                let rest = &mut order[e.done..];
+                if !self.sure && rest.len() > 2 * e.batch {
+                    rest.select_nth_unstable(e.batch);
+                } else {
+                    e.batch = rest.len();
+                }
+                e.chosen = true;
             }
-            // The most promising copies first, so that the threshold has fallen when the others' turn comes.
-            batch = batch.max(self.k / 2).max(16);
-            let rest = &mut order[done..];
-            if !self.sure && rest.len() > 2 * batch {
-                rest.select_nth_unstable(batch);
-            } else {
-                batch = rest.len();
+            if some_away && self.look_for_missing(candidates, &order[e.done..], e.batch, parts, away) {
+                (self.order, self.ending) = (order, Some(e));
+                return None;
             }
-            self.refine(frame, candidates, &order[done..done + batch], few, parts);
+            self.refine(frame, candidates, &order[e.done..e.done + e.batch], e.few, parts, away);
             let bound = candidates.kth_upper(&mut self.scratch);
             self.threshold = self.threshold.min(bound);
             self.limit = self.limit.min(bound);
-            done += batch;
-            batch = 0;
+            e = Ending { few: e.few, done: e.done + e.batch, batch: 0, chosen: false };
         }
         self.order = order;
         self.limit = self.threshold;
@@ -316,7 +349,51 @@ impl Scan {
         self.pending.clear();
         self.slots.clear();
         self.uppers.begin(COPIES.saturating_mul(self.k));
-        any
+        Some(any)
+    }
+
+    /// The rows that [`Scan::end`] found missing, and how many of them (the first) it needs to go on; the others are what the
+    /// step may want next, if it has not.
+    pub(crate) fn missing(&self) -> (&[(u64, u32)], usize) {
+        (&self.missing, self.missing_next)
+    }
+
+    /// Whether refine codes of the first `batch` copies of `order` have to be loaded; lists what is missing.
+    fn look_for_missing(
+        &mut self,
+        candidates: &CandidateSet,
+        order: &[u64],
+        batch: usize,
+        parts: &[LeafPart<'_>],
+        away: Away<'_>,
+    ) -> bool {
+        self.missing.clear();
+        for &key in &order[..batch] {
+            let p = &self.pending[key as u32 as usize];
+            let part = &parts[p.part as usize];
+            if let Some(name) = part.away
+                && !beyond(p.lower, self.limit)
+                && !candidates.knows(part.rows[p.index as usize])
+                && away(name, p.index).is_none()
+            {
+                self.missing.push((name, p.index));
+            }
+        }
+        self.missing_next = self.missing.len();
+        if self.missing.is_empty() {
+            return false;
+        }
+        for &key in &order[batch..] {
+            let p = &self.pending[key as u32 as usize];
+            if let Some(name) = parts[p.part as usize].away
+                && !beyond(p.lower, self.limit)
+            {
+                self.missing.push((name, p.index));
+            }
+        }
+        // Neighbours are read together.
+        self.missing[..self.missing_next].sort_unstable();
+        true
     }
 
     /// Drops the copies that are beyond the limit by now from `order[done..]`.
@@ -333,13 +410,14 @@ impl Scan {
 
     /// Adds some of the pending copies (places in the low halves of `order`) to the candidates, with their refine
     /// codes where there are any. `cold`: nobody asked for these codes yet.
-    fn refine(
+    fn refine<'a>(
         &mut self,
         frame: &Frame,
         candidates: &mut CandidateSet,
         order: &[u64],
         cold: bool,
-        parts: &[LeafPart<'_>],
+        parts: &[LeafPart<'a>],
+        away: Away<'a>,
     ) {
         let bytes = frame.padded() / 2;
         let at = |i: usize| order.get(i).map(|&key| &self.pending[key as u32 as usize]);
@@ -360,16 +438,25 @@ impl Scan {
             let part = &parts[p.part as usize];
             let row = part.rows[p.index as usize];
             let mut c = Candidate { row, est: p.est, lower: p.lower, upper: p.upper, rank: slot.rank };
-            if let Some(r) = part.refine.as_ref().filter(|_| !self.sure) {
+            if !self.sure && (part.refine.is_some() || part.away.is_some()) {
                 // The second copy of a refined row says nothing new.
                 if candidates.knows(row) {
                     continue;
                 }
                 let i = p.index as usize;
-                let value =
-                    frame.kernels().refine(&self.query, p.sum, &r.nibbles[i * bytes..(i + 1) * bytes]);
-                let factors =
-                    RefineFactors { f_add: r.f_add[i], f_rescale: r.f_rescale[i], f_error: r.f_error[i] };
+                let code = match (&part.refine, part.away) {
+                    (Some(r), _) => Some(RefineRow {
+                        nibbles: &r.nibbles[i * bytes..(i + 1) * bytes],
+                        f_add: r.f_add[i],
+                        f_rescale: r.f_rescale[i],
+                        f_error: r.f_error[i],
+                    }),
+                    (None, Some(name)) => away(name, p.index),
+                    (None, None) => None,
+                };
+                let Some(r) = code else { unreachable!("it was looked for before the batch") };
+                let value = frame.kernels().refine(&self.query, p.sum, r.nibbles);
+                let factors = RefineFactors { f_add: r.f_add, f_rescale: r.f_rescale, f_error: r.f_error };
                 (c.est, c.lower) = slot.terms.refine(factors, part.norm[i], value);
                 c.upper = (c.est + (c.est - c.lower)).max(self.least);
                 refined += 1;

@@ -11,8 +11,14 @@ use super::rerank::{Hit, Rerank};
 use super::scan::Scan;
 use pando_kernels::prefetch;
 
-/// Standard errors between an estimate and its bound, unless the query says otherwise: 0.6 % of rows lie beyond it.
-pub const DEFAULT_EPS0: f32 = 2.5;
+/// Standard errors between an estimate and its bound, unless the query says otherwise (eps0 of the RaBitQ paper). 3 % of rows
+/// lie beyond it, but only those of them that are near the k-th distance are lost.
+pub const DEFAULT_EPS0: f32 = 1.9;
+/// [`DEFAULT_EPS0`] where a little more may be lost: about 0.001 of recall for a third to a half fewer refined rows than with
+/// wide bounds (docs/performance.md).
+pub const NARROW_EPS0: f32 = 1.6;
+/// [`DEFAULT_EPS0`] where hardly a row may be lost: 0.6 % of rows lie beyond it.
+pub const WIDE_EPS0: f32 = 2.5;
 
 /// Full effort asks for a re-ranking as soon as this many rows wait for it.
 const FULL_BATCH: usize = 65_536;
@@ -20,9 +26,9 @@ const FULL_BATCH: usize = 65_536;
 const FIRST_WAVE: usize = 8;
 /// Leaves of a step after the first, at least.
 const STEP: usize = 2;
-/// Leaves that the stopping rule does not apply to (DESIGN section 6: the first wave): a row's own leaf is nearly always
-/// among them, so that it finds itself.
-const ALWAYS: usize = 8;
+/// Leaves that the stopping rule does not apply to: a row's nearest leaf, which has it, comes first, so that it finds itself.
+/// With eight, collections that lie in tight clusters were searched further than was asked (docs/performance.md).
+const ALWAYS: usize = 4;
 /// Largest wave.
 const LARGEST_WAVE: usize = 512;
 
@@ -88,6 +94,8 @@ pub struct Searcher {
     scores: Vec<f32>,
     /// Leaves of the wave that are scanned.
     scanned: usize,
+    /// Where the step began in the wave whose end waits for refine codes.
+    unfinished: Option<usize>,
     /// Rank of the next leaf to scan.
     rank: usize,
     waves: u32,
@@ -133,7 +141,7 @@ impl Searcher {
         self.candidates.begin(params.k);
         self.rerank.begin(params.k);
         self.wave.clear();
-        self.scanned = 0;
+        (self.scanned, self.unfinished) = (0, None);
         (self.rank, self.waves, self.stopped) = (0, 0, false);
         self.kth_estimate = f32::INFINITY;
     }
@@ -157,7 +165,7 @@ impl Searcher {
         for (number, part) in parts.iter().enumerate() {
             self.scan.part(frame, &self.candidates, number, part, &[], mask);
         }
-        self.scan.end(frame, &mut self.candidates, parts);
+        let _ = self.scan.end(frame, &mut self.candidates, parts, &|_, _| None);
         self.update_estimate();
     }
 
@@ -207,17 +215,31 @@ impl Searcher {
         &self.scores
     }
 
-    /// Scans the leaves of the wave, in steps: after each, T is brought up to date and the rule is asked again.
+    /// Scans the leaves of the wave, in steps: after each, T is brought up to date and the rule is asked again. `false`: the
+    /// refine codes of [`Searcher::missing`] have to be loaded first; called again it goes on.
     pub fn scan_wave<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
         &mut self,
         nav: &Nav,
         leaves: &L,
         mask: &M,
-    ) {
+    ) -> bool {
         let margin = self.margin();
         self.rerank.pause(&mut self.candidates, margin);
-        while self.step(nav, leaves, mask) > 0 {}
+        loop {
+            match self.try_step(nav, leaves, mask) {
+                None => return false,
+                Some(0) => break,
+                Some(_) => {}
+            }
+        }
         self.end_wave();
+        true
+    }
+
+    /// Rows of the wave whose refine codes were missing (name of the part, row of it), and how many of them, the first, are
+    /// needed to go on; the others are what the step may want next, loaded or not.
+    pub fn missing(&self) -> (&[(u64, u32)], usize) {
+        self.scan.missing()
     }
 
     pub(crate) fn end_wave(&mut self) {
@@ -231,10 +253,60 @@ impl Searcher {
         leaves: &L,
         mask: &M,
     ) -> usize {
+        self.try_step(nav, leaves, mask).expect("all refine codes are in the parts")
+    }
+
+    /// [`Searcher::step`]; nothing if it needs [`Searcher::missing`].
+    fn try_step<L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &L,
+        mask: &M,
+    ) -> Option<usize> {
+        let frame = nav.frame();
+        let mut parts = recycled(std::mem::take(&mut self.parts));
+        let first = match self.unfinished.take() {
+            Some(first) => {
+                for &leaf in &self.wave[first..self.scanned] {
+                    parts.extend((0..leaves.parts(leaf)).map(|number| leaves.part(leaf, number)));
+                }
+                first
+            }
+            None => {
+                let first = self.scanned;
+                self.scan_leaves(nav, leaves, mask, &mut parts);
+                first
+            }
+        };
+        let done = self.scanned - first;
+        let away = |name, index| leaves.refine_row(name, index);
+        let ended = match done {
+            0 => Some(false),
+            _ => self.scan.end(frame, &mut self.candidates, &parts, &away),
+        };
+        self.parts = recycled(parts);
+        let Some(any) = ended else {
+            self.unfinished = Some(first);
+            return None;
+        };
+        if any {
+            self.update_estimate();
+        }
+        self.rank += done;
+        Some(done)
+    }
+
+    /// The 1-bit scans of a step; `parts` is filled with what was scanned, and perhaps more.
+    fn scan_leaves<'a, L: LeafSource + ?Sized, M: RowMask + ?Sized>(
+        &mut self,
+        nav: &Nav,
+        leaves: &'a L,
+        mask: &M,
+        parts: &mut Vec<LeafPart<'a>>,
+    ) {
         let frame = nav.frame();
         let first = self.scanned;
         let last = self.wave.len().min(first + step_size(self.rank));
-        let mut parts = recycled(std::mem::take(&mut self.parts));
         let mut next = 0;
         let mut next_centroid: &[f32] = &[];
         if let Some(&leaf) = self.wave.get(first) {
@@ -263,14 +335,6 @@ impl Searcher {
             }
             self.scanned += 1;
         }
-        let done = self.scanned - first;
-        let any = done > 0 && self.scan.end(frame, &mut self.candidates, &parts);
-        self.parts = recycled(parts);
-        if any {
-            self.update_estimate();
-        }
-        self.rank += done;
-        done
     }
 
     /// Whether so many candidates wait that they should be measured (with [`Searcher::next_rerank`], until it is

@@ -1,12 +1,12 @@
 //! Arrow IPC, file or stream. A batch of the file is the unit of reading.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use arrow_array::RecordBatch;
-use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_ipc::reader::{FileReader, StreamReader, read_footer_length};
 use arrow_schema::ArrowError;
 
 use super::{ReadOptions, Source, check_columns, cut, guarded};
@@ -19,6 +19,9 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
     file.by_ref().take(6).read_to_end(&mut magic)?;
     file.rewind()?;
     ensure!(!magic.is_empty(), "it is empty; an Arrow file has at least a schema");
+    let whole = magic != b"ARROW1" || guarded(|| lengths_fit(&mut file))?;
+    ensure!(whole, "{DAMAGED}");
+    file.rewind()?;
     let file = BufReader::with_capacity(1 << 20, file);
     if magic == b"ARROW1" {
         let reader = guarded(|| FileReader::try_new(file, None).context(DAMAGED))?;
@@ -29,6 +32,33 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
         check_columns(&reader.schema(), options)?;
         Ok(source(reader, options))
     }
+}
+
+/// Whether footer and blocks lie in the file. The reader takes memory for what the footer states before it reads it.
+fn lengths_fit(file: &mut File) -> Result<bool> {
+    /// Length of the footer and the mark behind it.
+    const END: u64 = 10;
+    let len = file.metadata()?.len();
+    if len < END {
+        return Ok(false);
+    }
+    let mut end = [0; END as usize];
+    file.seek(SeekFrom::Start(len - END))?;
+    file.read_exact(&mut end)?;
+    let Ok(footer_len) = read_footer_length(end) else { return Ok(false) };
+    if footer_len as u64 > len - END {
+        return Ok(false);
+    }
+    let mut footer = vec![0; footer_len];
+    file.seek(SeekFrom::Start(len - END - footer_len as u64))?;
+    file.read_exact(&mut footer)?;
+    let footer = arrow_ipc::root_as_footer(&footer).map_err(|_| anyhow!(DAMAGED))?;
+    let fits = |block: &arrow_ipc::Block| {
+        let parts = [block.offset(), i64::from(block.metaDataLength()), block.bodyLength()];
+        let end = parts.iter().try_fold(0u64, |end, part| end.checked_add(u64::try_from(*part).ok()?));
+        end.is_some_and(|end| end <= len)
+    };
+    Ok([footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten().all(fits))
 }
 
 fn source(

@@ -20,7 +20,8 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Source> {
     let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).ok();
     // Lists without a fixed size say their length only in the data; a thousand rows of them are a fair guess.
     let row_bytes = match schema.field_with_name(&options.vector_column).map(|field| field.data_type()) {
-        Ok(DataType::FixedSizeList(_, dimension)) => *dimension as usize * 4 + 512,
+        // A damaged schema may state a dimension below 0.
+        Ok(DataType::FixedSizeList(_, dimension)) => usize::try_from(*dimension).unwrap_or(0) * 4 + 512,
         _ => options.batch_bytes / 1024,
     };
     let step = (options.batch_bytes / row_bytes.max(1)).clamp(1, 65_536);

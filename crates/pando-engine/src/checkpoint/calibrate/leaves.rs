@@ -356,6 +356,6 @@ impl LeafSource for Wave<'_> {
             f_rescale,
             f_error,
         });
-        LeafPart { rows: &part.rows, packed: &part.packed, f_add, f_rescale, norm, refine }
+        LeafPart { rows: &part.rows, packed: &part.packed, f_add, f_rescale, norm, refine, away: None }
     }
 }

@@ -32,17 +32,43 @@ pub(super) fn dot_f64(a: &[f32], b: &[f32]) -> f64 {
     let mut acc = [_mm256_setzero_pd(); 4];
     let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
     for (a, b) in a.iter().zip(b) {
-        for k in 0..4 {
-            acc[k] = _mm256_add_pd(acc[k], _mm256_mul_pd(wide(a, k), wide(b, k)));
-        }
+        add_products(&mut acc, a, b);
     }
     if !a_tail.is_empty() {
-        let (a, b) = (filled(a_tail), filled(b_tail));
-        for k in 0..4 {
-            acc[k] = _mm256_add_pd(acc[k], _mm256_mul_pd(wide(&a, k), wide(&b, k)));
-        }
+        add_products(&mut acc, &filled(a_tail), &filled(b_tail));
     }
     fold(acc)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_products(acc: &mut [__m256d; 4], a: &[f32; 16], b: &[f32; 16]) {
+    for k in 0..4 {
+        acc[k] = _mm256_fmadd_pd(wide(a, k), wide(b, k), acc[k]);
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn dot_norm2_f64(a: &[f32], b: &[f32]) -> (f64, f64) {
+    let (mut dot, mut norm2) = ([_mm256_setzero_pd(); 4], [_mm256_setzero_pd(); 4]);
+    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (a, b) in a.iter().zip(b) {
+        add_both(&mut dot, &mut norm2, a, b);
+    }
+    if !a_tail.is_empty() {
+        add_both(&mut dot, &mut norm2, &filled(a_tail), &filled(b_tail));
+    }
+    (fold(dot), fold(norm2))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_both(dot: &mut [__m256d; 4], norm2: &mut [__m256d; 4], a: &[f32; 16], b: &[f32; 16]) {
+    for k in 0..4 {
+        let y = wide(b, k);
+        dot[k] = _mm256_fmadd_pd(wide(a, k), y, dot[k]);
+        norm2[k] = _mm256_fmadd_pd(y, y, norm2[k]);
+    }
 }
 
 #[target_feature(enable = "avx2,fma")]

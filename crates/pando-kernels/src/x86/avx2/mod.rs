@@ -29,6 +29,7 @@ pub(super) const TABLE: Table = Table {
     dot_matrix: matrix::dot_matrix,
     l2_f64: double::l2_f64,
     dot_f64: double::dot_f64,
+    dot_norm2_f64: double::dot_norm2_f64,
     flip: rotate::flip,
     fht: rotate::fht,
     kac: rotate::kac,

@@ -1,6 +1,7 @@
-//! AVX-512 kernels (F, BW, VL, DQ, VNNI). What is hot in a query and in a build has its own code here; rotation,
-//! encoding and the f64 distances are those of AVX2, which every such CPU has.
+//! AVX-512 kernels (F, BW, VL, DQ, VNNI). What is hot in a query and in a build has its own code here; rotation
+//! and encoding are those of AVX2, which every such CPU has.
 
+mod double;
 mod float;
 mod matrix;
 mod nav;
@@ -19,6 +20,9 @@ pub(super) static TABLE: Table = Table {
     l2_rows: float::l2_rows,
     dot_rows: float::dot_rows,
     dot_matrix: matrix::dot_matrix,
+    l2_f64: double::l2_f64,
+    dot_f64: double::dot_f64,
+    dot_norm2_f64: double::dot_norm2_f64,
     nibble_dot: nav::nibble_dot,
     scan: scan::scan,
     estimates: scan::estimates,

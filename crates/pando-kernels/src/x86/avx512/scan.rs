@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{load, load_bytes};
 use crate::packed::BLOCK_ROWS;
-use crate::prefetch::prefetch;
+use crate::prefetch;
 use crate::query::{ScanQuery, Survivor};
 use crate::table::EstimateArgs;
 
@@ -50,36 +50,58 @@ fn spill(sums: &mut Sums, (all, odd): (__m512i, __m512i)) {
     sums[1] = _mm512_add_epi32(sums[1], rows);
 }
 
-/// Table sums of two blocks, which share the tables.
+/// Table sums of one or two blocks, which share the tables. `AHEAD`: the line at the same place in what will be scanned next,
+/// from `ahead` on, is asked for with each line that is read.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn table_sums<const NARROW: bool>(lut: &[[u8; 64]], blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
+fn table_sums<const NARROW: bool, const AHEAD: bool, const N: usize>(
+    lut: &[[u8; 64]],
+    blocks: [&[[u8; 64]]; N],
+    ahead: *const u8,
+) -> [Sums; N] {
     let zero = _mm512_setzero_si512();
-    let mut sums = [[zero; 2]; 2];
-    let chunks = blocks[0].chunks(SPILL).zip(blocks[1].chunks(SPILL));
-    for (lut, (first, second)) in lut.chunks(SPILL).zip(chunks) {
-        let (mut a, mut b) = ((zero, zero), (zero, zero));
-        for (lut, (first, second)) in lut.iter().zip(first.iter().zip(second)) {
+    let mut sums = [[zero; 2]; N];
+    let len = blocks.iter().fold(lut.len(), |len, b| len.min(b.len()));
+    let mut line = ahead;
+    let mut start = 0;
+    while start < len {
+        let end = (start + SPILL).min(len);
+        let mut partial = [(zero, zero); N];
+        for i in start..end {
             // Tables 0..4 are low and high of the first column, low and high of the second.
-            let t = load_bytes(lut);
+            // SAFETY: i < len, which no table and no block is shorter than.
+            let t = load_bytes(unsafe { lut.get_unchecked(i) });
             let lut =
                 (_mm512_shuffle_i32x4::<0b10_10_00_00>(t, t), _mm512_shuffle_i32x4::<0b11_11_01_01>(t, t));
-            a = add_columns::<NARROW>(a, lut, first);
-            b = add_columns::<NARROW>(b, lut, second);
+            for j in 0..N {
+                if AHEAD {
+                    prefetch::line(line);
+                    line = line.wrapping_add(64);
+                }
+                // SAFETY: as above.
+                let columns = unsafe { blocks[j].get_unchecked(i) };
+                partial[j] = add_columns::<NARROW>(partial[j], lut, columns);
+            }
         }
-        spill(&mut sums[0], a);
-        spill(&mut sums[1], b);
+        for j in 0..N {
+            spill(&mut sums[j], partial[j]);
+        }
+        start = end;
     }
     sums
 }
 
-/// `A` of the rows of two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
+/// `A` of the rows of one or two blocks. `HIGH`: the tables have high bytes (8 planes); `NARROW`: see [`ScanQuery`].
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
-    let mut sums = table_sums::<NARROW>(q.lut.as_chunks::<64>().0, blocks);
+fn block_sums<const HIGH: bool, const NARROW: bool, const AHEAD: bool, const N: usize>(
+    q: &ScanQuery,
+    blocks: [&[[u8; 64]]; N],
+    ahead: *const u8,
+) -> [Sums; N] {
+    let mut sums = table_sums::<NARROW, AHEAD, N>(q.lut.as_chunks::<64>().0, blocks, ahead);
     if HIGH {
-        let high = table_sums::<false>(q.lut_high.as_chunks::<64>().0, blocks);
+        let high = table_sums::<false, false, N>(q.lut_high.as_chunks::<64>().0, blocks, ahead);
         for (sums, high) in sums.iter_mut().zip(high) {
             for k in 0..2 {
                 sums[k] = _mm512_add_epi32(sums[k], _mm512_slli_epi32::<8>(high[k]));
@@ -98,31 +120,22 @@ fn block_sums<const HIGH: bool, const NARROW: bool>(q: &ScanQuery, blocks: [&[[u
 /// [`block_sums`] for this query.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn query_sums(q: &ScanQuery, blocks: [&[[u8; 64]]; 2]) -> [Sums; 2] {
-    match (q.lut_high.is_empty(), q.narrow) {
-        (false, _) => block_sums::<true, false>(q, blocks),
-        (true, false) => block_sums::<false, false>(q, blocks),
-        (true, true) => block_sums::<false, true>(q, blocks),
-    }
-}
-
-/// Blocks `b` and `b + 1`; the last one twice if their number is odd.
-#[inline]
-fn two_blocks(packed: &[u8], padded: usize, b: usize) -> [&[[u8; 64]]; 2] {
-    let (columns, len) = (packed.as_chunks::<64>().0, padded / 16);
-    let first = &columns[b * len..(b + 1) * len];
-    [first, columns.get((b + 1) * len..(b + 2) * len).unwrap_or(first)]
+fn query_sums(q: &ScanQuery, block: &[[u8; 64]]) -> Sums {
+    let nothing = std::ptr::null();
+    let [sums] = match (q.lut_high.is_empty(), q.narrow) {
+        (false, _) => block_sums::<true, false, false, 1>(q, [block], nothing),
+        (true, false) => block_sums::<false, false, false, 1>(q, [block], nothing),
+        (true, true) => block_sums::<false, true, false, 1>(q, [block], nothing),
+    };
+    sums
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) fn scan(q: &ScanQuery, packed: &[u8], out: &mut [u32]) {
-    for (pair, out) in out.chunks_mut(2 * BLOCK_ROWS).enumerate() {
-        let blocks = two_blocks(packed, q.padded, 2 * pair);
-        let sums = query_sums(q, blocks);
-        for (sums, out) in sums.iter().zip(out.chunks_mut(BLOCK_ROWS)) {
-            for (sum, out) in sums.iter().zip(out.chunks_mut(16)) {
-                out.copy_from_slice(&stored(*sum)[..out.len()]);
-            }
+    let blocks = packed.as_chunks::<64>().0.chunks_exact(q.padded / 16);
+    for (block, out) in blocks.zip(out.chunks_mut(BLOCK_ROWS)) {
+        for (sum, out) in query_sums(q, block).iter().zip(out.chunks_mut(16)) {
+            out.copy_from_slice(&stored(*sum)[..out.len()]);
         }
     }
 }
@@ -234,40 +247,50 @@ impl Terms {
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) fn estimates(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
-    match (a.query.lut_high.is_empty(), a.query.narrow) {
-        (false, _) => estimate_blocks::<true, false>(a, out),
-        (true, false) => estimate_blocks::<false, false>(a, out),
-        (true, true) => estimate_blocks::<false, true>(a, out),
+    match (a.query.lut_high.is_empty(), a.query.narrow, a.ahead.is_empty()) {
+        (false, _, _) => estimate_blocks::<true, false, false>(a, out),
+        (true, false, _) => estimate_blocks::<false, false, true>(a, out),
+        (true, true, false) => estimate_blocks::<false, true, true>(a, out),
+        (true, true, true) => estimate_blocks::<false, true, false>(a, out),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn estimate_blocks<const HIGH: bool, const NARROW: bool>(a: &EstimateArgs<'_>, out: &mut Vec<Survivor>) {
+fn estimate_blocks<const HIGH: bool, const NARROW: bool, const AHEAD: bool>(
+    a: &EstimateArgs<'_>,
+    out: &mut Vec<Survivor>,
+) {
     let terms = Terms::new(a);
+    let (columns, len) = (a.packed.as_chunks::<64>().0, a.query.padded / 16);
+    let all = [a.columns.f_add, a.columns.f_rescale, a.columns.norm];
     let n = a.columns.f_add.len();
-    let whole = [a.columns.f_add, a.columns.f_rescale, a.columns.norm].map(|c| c.as_chunks::<BLOCK_ROWS>().0);
-    let bytes = 2 * BLOCK_ROWS * a.query.padded / 8;
-    for pair in 0..n.div_ceil(2 * BLOCK_ROWS) {
-        if let Some(ahead) = a.ahead.get(pair * bytes..(pair + 1) * bytes) {
-            prefetch(ahead);
-        }
-        let sums = block_sums::<HIGH, NARROW>(a.query, two_blocks(a.packed, a.query.padded, 2 * pair));
-        for (b, sums) in (2 * pair..).zip(sums) {
-            if let (Some(f_add), Some(f_rescale), Some(norm)) =
-                (whole[0].get(b), whole[1].get(b), whole[2].get(b))
-            {
-                append(&terms, Factors { f_add, f_rescale, norm }, u32::MAX, b, sums, out);
-            } else if b * BLOCK_ROWS < n {
-                // The last rows: columns filled up with zeros, the surplus masked.
+    let blocks = n.div_ceil(BLOCK_ROWS);
+    for first in (0..blocks).step_by(2) {
+        let block = |b: usize| &columns[b * len..(b + 1) * len];
+        // Beyond the end of `ahead` something else is asked for: a prefetch may name any address.
+        let ahead = a.ahead.as_ptr().wrapping_add(first * len * 64);
+        let sums = if first + 1 < blocks {
+            block_sums::<HIGH, NARROW, AHEAD, 2>(a.query, [block(first), block(first + 1)], ahead)
+        } else {
+            // The second is not used.
+            let [sums] = block_sums::<HIGH, NARROW, AHEAD, 1>(a.query, [block(first)], ahead);
+            [sums; 2]
+        };
+        for (b, sums) in (first..blocks).zip(sums) {
+            let whole = all.map(|c| c[b * BLOCK_ROWS..].first_chunk::<BLOCK_ROWS>());
+            // The last rows: columns filled up with zeros, the surplus masked.
+            let mut last = [[0.0f32; BLOCK_ROWS]; 3];
+            let (factors, allowed) = if let [Some(f_add), Some(f_rescale), Some(norm)] = whole {
+                (Factors { f_add, f_rescale, norm }, u32::MAX)
+            } else {
                 let rest = n - b * BLOCK_ROWS;
-                let mut f = [[0.0f32; BLOCK_ROWS]; 3];
-                for (f, column) in f.iter_mut().zip([a.columns.f_add, a.columns.f_rescale, a.columns.norm]) {
-                    f[..rest].copy_from_slice(&column[n - rest..]);
+                for (last, column) in last.iter_mut().zip(all) {
+                    last[..rest].copy_from_slice(&column[b * BLOCK_ROWS..]);
                 }
-                let factors = Factors { f_add: &f[0], f_rescale: &f[1], norm: &f[2] };
-                append(&terms, factors, (1 << rest) - 1, b, sums, out);
-            }
+                (Factors { f_add: &last[0], f_rescale: &last[1], norm: &last[2] }, (1 << rest) - 1)
+            };
+            append(&terms, factors, allowed, b, sums, out);
         }
     }
 }

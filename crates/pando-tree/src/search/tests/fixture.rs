@@ -251,6 +251,7 @@ pub fn leaf_part<'a>(rows: &'a [u64], codes: &'a EncodedRows) -> LeafPart<'a> {
             f_rescale: &r.f_rescale,
             f_error: &r.f_error,
         }),
+        away: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The search against brute force, on an index built by a plain k-means.
 
+mod away;
 mod calibration;
 mod edges;
 mod fixture;
