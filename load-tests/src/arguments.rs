@@ -28,6 +28,8 @@ pub enum Phase {
     Search(Common),
     /// Upserts of 1, 10 and 100 % and deletes of 1 %, each followed by a checkpoint, on a copy of an index.
     Updates(Common),
+    /// The first build, then twenty checkpoints of 1 % each: time, CPU time and bytes beside those of the build.
+    Growth(Common),
     /// A fresh process to its first answer, with the page cache of the index dropped and kept.
     Cold(Common),
     /// One fresh process of `cold`.

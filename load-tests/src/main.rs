@@ -5,6 +5,7 @@ mod build;
 mod cold;
 mod data;
 mod engine;
+mod growth;
 mod machine;
 mod npy;
 mod report;
@@ -27,6 +28,7 @@ fn main() -> Result<()> {
         Phase::Build(args) => build::run(&args),
         Phase::Search(args) => search::run(&args),
         Phase::Updates(args) => updates::run(&args),
+        Phase::Growth(args) => growth::run(&args),
         Phase::Cold(args) => cold::run(&args),
         Phase::ColdChild(args) => cold::child(&args),
     }
