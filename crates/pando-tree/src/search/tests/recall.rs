@@ -41,7 +41,8 @@ fn recall_rises_with_the_number_of_leaves() {
                 assert!(recall >= last - 0.01, "{metric} {copies} {refine} {leaves}: {recall} after {last}");
                 last = recall;
                 if leaves == 1000 {
-                    assert!(recall > 0.995, "{metric} {copies} {refine}: {recall}");
+                    // All leaves: what is missing was lost by bounds of 1.9 standard errors.
+                    assert!(recall > 0.99, "{metric} {copies} {refine}: {recall}");
                     assert!(recalls[5] >= 0.9, "{metric}: p5 {}", recalls[5]);
                     assert!(!refine || total.reranked < 100 * 25, "{metric}: {total:?}");
                     assert_eq!(refine, total.refined > 0);
