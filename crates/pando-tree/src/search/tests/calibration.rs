@@ -25,8 +25,8 @@ fn targets_are_met() {
             for (k, target) in [(10, 0.9), (10, 0.95), (10, 0.99), (100, 0.95), (1, 0.95)] {
                 let params = SearchParams {
                     k,
+                    eps0: calibrate::eps0_for(metric, Some(target)),
                     effort: effort_for(Some(&table), k, target, u64::MAX),
-                    ..Default::default()
                 };
                 let mut sum = 0.0;
                 let mut leaves = 0;
@@ -41,6 +41,17 @@ fn targets_are_met() {
             }
         }
     }
+}
+
+#[test]
+fn bounds_are_wider_for_higher_targets() {
+    for metric in METRICS {
+        let widths = TARGETS.map(|target| calibrate::eps0_for(metric, Some(target)));
+        assert!(widths.windows(2).all(|pair| pair[0] <= pair[1]), "{metric}: {widths:?}");
+        let few = if metric == Metric::Dot { WIDE_EPS0 } else { NARROW_EPS0 };
+        assert_eq!((widths[0], widths[TARGETS.len() - 1]), (few, WIDE_EPS0), "{metric}");
+    }
+    assert_eq!(calibrate::eps0_for(Metric::L2, None), DEFAULT_EPS0);
 }
 
 #[test]

@@ -178,6 +178,17 @@ fn the_first_leaf_is_always_scanned() {
 }
 
 #[test]
+fn some_leaves_are_scanned_whatever_the_margin() {
+    for (metric, leaves) in [(Metric::L2, 4), (Metric::Cosine, 4), (Metric::Dot, 8)] {
+        let (index, queries) = sample(2000, 16, 1, shape(metric));
+        let params = SearchParams { k: 1, effort: Effort::Margin(f32::NEG_INFINITY), ..Default::default() };
+        let mut searcher = Searcher::new();
+        index.search(&mut searcher, &queries[0], &params, &|_| false);
+        assert_eq!(searcher.counters().leaves, leaves, "{metric}");
+    }
+}
+
+#[test]
 fn zero_queries_and_vanishing_and_huge_vectors() {
     for metric in [Metric::L2, Metric::Dot] {
         for scale in [1e-19, 1.0, 1e17] {
