@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use metrics::gauge;
 use parking_lot::Mutex;
 
 use super::Opened;
@@ -22,6 +23,12 @@ struct State {
     uses: u64,
     /// Objects that were removed or replaced so far.
     changes: u64,
+}
+
+impl State {
+    fn publish(&self) {
+        gauge!("pando_store_open_files").set(self.open.len() as f64);
+    }
 }
 
 #[derive(Debug)]
@@ -61,6 +68,7 @@ impl Handles {
                 dropped = state.open.remove(&key);
             }
         }
+        state.publish();
         // Closing a file may take its time.
         drop(state);
         drop(dropped);
@@ -71,6 +79,7 @@ impl Handles {
         let mut state = self.state.lock();
         state.changes += 1;
         let dropped = state.open.remove(key);
+        state.publish();
         drop(state);
         drop(dropped);
     }
