@@ -21,12 +21,7 @@ pub fn run(args: &Common) -> Result<()> {
     let rss_before = machine::status_mb("VmRSS");
     let watch = Stopwatch::start();
     let bench = Bench::open(args, &index)?;
-    let create = CreateCollection {
-        copies: args.copies,
-        refine: !args.no_refine,
-        ..CreateCollection::new(NAME, base.columns as u32, args.metric)
-    };
-    bench.wait(bench.engine.create_collection(create))?;
+    bench.create(args, base.columns)?;
     let ids: Vec<u64> = (0..base.rows() as u64).collect();
     bench.ingest(&ids, &base.values, base.columns, args.batch_rows)?;
     let (ingest, ingest_cpu) = watch.seconds();

@@ -53,6 +53,17 @@ impl Bench {
         Ok(Self { engine, store, runtime })
     }
 
+    /// Creates the collection as the arguments say.
+    pub fn create(&self, args: &Common, dim: usize) -> Result<()> {
+        let create = CreateCollection {
+            copies: args.copies,
+            refine: !args.no_refine,
+            ..CreateCollection::new(NAME, dim as u32, args.metric)
+        };
+        self.wait(self.engine.create_collection(create))?;
+        Ok(())
+    }
+
     /// Runs a future to its end on this thread.
     pub fn wait<T>(&self, work: impl Future<Output = pando_engine::Result<T>>) -> Result<T> {
         Ok(self.runtime.block_on(work)?)

@@ -30,12 +30,7 @@ fn measure(args: &Common, base: &Matrix<f32>, step: &str, replaced: bool) -> Res
     let index = data::index(args).with_extension("growth");
     let _ = fs::remove_dir_all(&index);
     let bench = Bench::open(args, &index)?;
-    let create = CreateCollection {
-        copies: args.copies,
-        refine: !args.no_refine,
-        ..CreateCollection::new(NAME, base.columns as u32, args.metric)
-    };
-    bench.wait(bench.engine.create_collection(create))?;
+    bench.create(args, base.columns)?;
     let (dim, first) = (base.columns, base.rows() * 5 / 6);
     let ids: Vec<u64> = (0..first as u64).collect();
     bench.ingest(&ids, &base.values[..first * dim], dim, args.batch_rows)?;
