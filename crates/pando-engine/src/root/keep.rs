@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pando_format::{BlockRef, DecodedLeafBlock, DecodedRefineBlock};
+use pando_format::{AlignedBytes, BlockRef, DecodedLeafBlock, DecodedRefineBlock};
 
 use super::OpenRoot;
-use super::leaves::Kept;
+use super::leaves::{GroupEntry, Kept};
 use super::vectors::{KeptIds, KeptVectors};
 use crate::arena::Arena;
 use crate::environment::Reservation;
@@ -24,6 +24,13 @@ const CHUNK_BATCHES: usize = 16;
 const TABLES: u64 = 32;
 /// The part of the budget that vectors leave.
 const LEFT: u64 = 32;
+
+/// Blocks of a group that were read, and room for them.
+struct Read {
+    group: usize,
+    blocks: Vec<Arc<AlignedBytes>>,
+    reservation: Reservation,
+}
 
 impl OpenRoot {
     /// Loads leaves, ids, refine codes and vectors into memory until all are there or the budget is full.
@@ -77,47 +84,50 @@ impl OpenRoot {
         }
     }
 
-    /// Groups `from..` of which some blocks are to be read together, each with room for them; an end of `from` is the end, or
-    /// that of the room.
-    fn reserve_chunk(
+    /// Reads blocks of the next groups from `from` on, each with room for them; `blocks` says which a group lacks. Nothing: there
+    /// is no room for any.
+    async fn next_chunk(
         &self,
-        from: usize,
-        blocks: impl Fn(usize) -> Option<Vec<BlockRef>>,
-    ) -> (usize, Vec<(usize, Vec<BlockRef>, Reservation)>) {
-        let (mut at, mut bytes, mut chunk) = (from, 0, Vec::new());
-        while at < self.groups.len() && bytes < CHUNK_BYTES {
-            if let Some(blocks) = blocks(at) {
+        from: &mut usize,
+        blocks: impl Fn(&GroupEntry) -> Vec<BlockRef>,
+    ) -> Result<Option<Vec<Read>>> {
+        let (begin, mut bytes) = (*from, 0);
+        let (mut all, mut chunk) = (Vec::new(), Vec::new());
+        while *from < self.groups.len() && bytes < CHUNK_BYTES {
+            let blocks = blocks(&self.groups[*from]);
+            if !blocks.is_empty() {
                 let len = blocks.iter().map(|b| u64::from(b.len)).sum();
                 let Some(reservation) = self.env.resident.reserve(len) else { break };
                 bytes += len;
-                chunk.push((at, blocks, reservation));
+                chunk.push((*from, blocks.len(), reservation));
+                all.extend(blocks);
             }
-            at += 1;
+            *from += 1;
         }
-        (at, chunk)
+        if *from == begin {
+            return Ok(None);
+        }
+        let mut read = self.io.blocks_in(&all, Some(&self.env.arena)).await?.into_iter();
+        let with_bytes =
+            |(group, n, reservation)| Read { group, blocks: read.by_ref().take(n).collect(), reservation };
+        Ok(Some(chunk.into_iter().map(with_bytes).collect()))
     }
 
     /// `false`: there is no room for more.
     async fn keep_leaves(&self) -> Result<bool> {
         let mut from = 0;
         while from < self.groups.len() {
-            let blocks = |at: usize| {
-                let entry = &self.groups[at];
-                entry.leaf.get().is_none().then(|| entry.blocks.iter().map(|b| b.leaf).collect())
+            let missing = |entry: &GroupEntry| match entry.leaf.get() {
+                Some(_) => Vec::new(),
+                None => entry.blocks.iter().map(|b| b.leaf).collect(),
             };
-            let (end, chunk) = self.reserve_chunk(from, blocks);
-            if end == from {
-                return Ok(false);
-            }
-            from = end;
-            let all: Vec<BlockRef> = chunk.iter().flat_map(|(_, blocks, _)| blocks.iter().copied()).collect();
-            let mut read = self.io.blocks_in(&all, Some(&self.env.arena)).await?.into_iter();
-            for (at, refs, mut reservation) in chunk {
-                let entry = &self.groups[at];
-                let mut blocks = Vec::with_capacity(refs.len());
-                for (number, block) in refs.iter().enumerate() {
-                    let bytes = read.next().expect("one answer a block");
-                    let decoded = DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.pack))?;
+            let Some(chunk) = self.next_chunk(&mut from, missing).await? else { return Ok(false) };
+            for Read { group, blocks: read, mut reservation } in chunk {
+                let entry = &self.groups[group];
+                let mut blocks = Vec::with_capacity(read.len());
+                for (number, (block, bytes)) in entry.blocks.iter().zip(read).enumerate() {
+                    let decoded =
+                        DecodedLeafBlock::decode(bytes).map_err(|e| undecodable(e, block.leaf.pack))?;
                     entry.check_leaf(number, decoded.slots())?;
                     blocks.push(decoded);
                 }
@@ -134,20 +144,14 @@ impl OpenRoot {
     async fn keep_refine(&self) -> Result<bool> {
         let mut from = 0;
         while from < self.groups.len() {
-            let blocks = |at: usize| {
-                let entry = &self.groups[at];
-                let refine: Vec<BlockRef> = entry.blocks.iter().filter_map(|b| b.refine).collect();
-                (entry.refine.get().is_none() && !refine.is_empty()).then_some(refine)
+            let missing = |entry: &GroupEntry| match entry.refine.get() {
+                Some(_) => Vec::new(),
+                None => entry.blocks.iter().filter_map(|b| b.refine).collect(),
             };
-            let (end, chunk) = self.reserve_chunk(from, blocks);
-            if end == from {
-                return Ok(false);
-            }
-            from = end;
-            let all: Vec<BlockRef> = chunk.iter().flat_map(|(_, blocks, _)| blocks.iter().copied()).collect();
-            let mut read = self.io.blocks_in(&all, Some(&self.env.arena)).await?.into_iter();
-            for (at, _, mut reservation) in chunk {
-                let entry = &self.groups[at];
+            let Some(chunk) = self.next_chunk(&mut from, missing).await? else { return Ok(false) };
+            for Read { group, blocks: read, mut reservation } in chunk {
+                let entry = &self.groups[group];
+                let mut read = read.into_iter();
                 let Some(leaf) = entry.leaf.get() else { return Ok(false) };
                 let mut blocks = Vec::with_capacity(entry.blocks.len());
                 for (block, leaf) in entry.blocks.iter().zip(&leaf.blocks) {
