@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::Result;
-use pando_engine::api::CreateCollection;
 use serde_json::json;
 
 use crate::arguments::Common;

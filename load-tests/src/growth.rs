@@ -4,7 +4,6 @@
 use std::fs;
 
 use anyhow::Result;
-use pando_engine::api::CreateCollection;
 use pando_store::ObjectKind;
 use serde_json::json;
 
